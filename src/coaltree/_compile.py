@@ -1,0 +1,27 @@
+"""How kernels are compiled: the only place that names numba's options.
+
+`error_model="numpy"` gives IEEE results (log 0 = −inf) instead of Python exceptions; `nogil` lets threads run
+kernels side by side; `cache` makes the second process start without compiling. fastmath stays off because
+−inf is a legal log weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kernel(function: F) -> F:
+    """Compile a function lazily: nothing happens until its first call."""
+    compiled: F = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    return compiled
+
+
+def inline(function: F) -> F:
+    """Compile a small scalar function that LLVM should inline into its callers."""
+    compiled: F = numba.njit(nogil=True, error_model="numpy")(function)
+    return compiled
