@@ -1,0 +1,32 @@
+"""Bayesian hierarchical clustering with Kingman's coalescent.
+
+>>> import coaltree as ct
+>>> tree = ct.sample_tree(6, random_state=0)
+>>> X = ct.sample_data(tree, 3, random_state=0)
+>>> post = ct.sample_posterior(X, n_particles=50)
+>>> post.mcc_tree().cut(n_clusters=2).shape
+(6,)
+"""
+
+from coaltree import metrics, model
+from coaltree._version import __version__
+from coaltree.inference.greedy import greedy_tree
+from coaltree.model.coalescent import log_prior, sample_tree
+from coaltree.model.diffusion import log_joint, sample_data
+from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.sampling import sample_posterior
+from coaltree.tree import Tree
+
+__all__ = [
+    "Tree",
+    "TreePosterior",
+    "__version__",
+    "greedy_tree",
+    "log_joint",
+    "log_prior",
+    "metrics",
+    "model",
+    "sample_data",
+    "sample_posterior",
+    "sample_tree",
+]

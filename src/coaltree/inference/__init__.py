@@ -1,0 +1,1 @@
+"""How trees are found: particles, proposals, sequential Monte Carlo, greedy agglomeration."""

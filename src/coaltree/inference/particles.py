@@ -1,0 +1,138 @@
+"""The arrays of a set of particles and the merge step that every sampler shares.
+
+A particle is a partly built tree. Its live clusters sit in slots 0 … live−1, and a pair (i, j), i > j, at place
+i(i−1)/2 + j of its packed rows: so the live pairs are always a contiguous prefix, which is all that is scanned or
+copied. A cluster is its node id, its birth time and its offset a = s − t, where N(m, s Φ) is its message; means are
+never needed, because squared distances obey a Lance–Williams recurrence.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree._compile import inline, kernel
+from coaltree.randomness import Stream, make_streams
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class Particles(NamedTuple):
+    """M particles over n leaves; P = n(n−1)/2 pairs."""
+
+    eps: Floats  # (M, P) squared distance of each live pair
+    cache: Floats  # (M, P) what the method remembers of each pair; (M, 0) if nothing
+    offset: Floats  # (M, n) a = s − t of each slot
+    born: Floats  # (M, n) time at which the cluster in each slot was made
+    node: Ints  # (M, n) node id in each slot
+    newest: Ints  # (M,) slot of the last merge, −1 before the first
+    children: Ints  # (M, n−1, 2)
+    times: Floats  # (M, n−1)
+    log_joint: Floats  # (M,) Σ (−λΔ − (d/2) log 2πv − ε/2v) so far
+    streams: Stream  # (M, 4)
+
+
+def start(
+    eps: Floats, leaf_noise: Floats, n_particles: int, rng: np.random.Generator, with_cache: bool
+) -> Particles:
+    """Particles with every leaf alone."""
+    n = len(leaf_noise)
+    return Particles(
+        eps=np.repeat(eps[None], n_particles, axis=0),
+        cache=np.empty((n_particles, len(eps) if with_cache else 0)),
+        offset=np.repeat(leaf_noise[None], n_particles, axis=0),
+        born=np.zeros((n_particles, n)),
+        node=np.repeat(np.arange(n)[None], n_particles, axis=0),
+        newest=np.full(n_particles, -1),
+        children=np.zeros((n_particles, n - 1, 2), dtype=np.int64),
+        times=np.zeros((n_particles, n - 1)),
+        log_joint=np.zeros(n_particles),
+        streams=make_streams(rng, n_particles),
+    )
+
+
+@inline
+def place(i: int, j: int) -> int:
+    """Place of the pair of slots i ≠ j in a packed row."""
+    return i * (i - 1) // 2 + j if i > j else j * (j - 1) // 2 + i
+
+
+@inline
+def slots(pair: int) -> tuple[int, int]:
+    """Slots i > j of a place."""
+    i = int((1.0 + math.sqrt(1.0 + 8.0 * pair)) * 0.5)
+    while i * (i - 1) // 2 > pair:
+        i -= 1
+    while (i + 1) * i // 2 <= pair:
+        i += 1
+    return i, pair - i * (i - 1) // 2
+
+
+@inline
+def merge(state: Particles, d: float, m: int, stage: int, i: int, j: int, delta: float) -> None:
+    """Merge slots i > j of particle m, `delta` after the previous merge; stage counts from 0.
+
+    The new cluster takes slot j and the last live slot moves to i.
+    """
+    eps, offset, node = state.eps[m], state.offset[m], state.node[m]
+    live = node.size - stage
+    time = delta + (state.times[m, stage - 1] if stage > 0 else 0.0)
+    var_i = time + offset[i]
+    var_j = time + offset[j]
+    v = var_i + var_j
+    weight_i = var_j / v
+    weight_j = var_i / v
+    eps_ij = eps[place(i, j)]
+    state.log_joint[m] -= (
+        0.5 * live * (live - 1) * delta + 0.5 * d * math.log(2.0 * math.pi * v) + 0.5 * eps_ij / v
+    )
+    state.times[m, stage] = time
+    state.children[m, stage, 0] = min(node[i], node[j])
+    state.children[m, stage, 1] = max(node[i], node[j])
+
+    shift = weight_i * weight_j * eps_ij
+    for q in range(live):
+        if q != i and q != j:
+            new = place(j, q)
+            eps[new] = max(weight_i * eps[place(i, q)] + weight_j * eps[new] - shift, 0.0)
+    offset[j] = var_i * weight_i - time
+    state.born[m, j] = time
+    node[j] = node.size + stage
+    state.newest[m] = j
+
+    last = live - 1
+    if i != last:
+        for q in range(last):
+            if q != i:
+                eps[place(i, q)] = eps[place(last, q)]
+        if state.cache.shape[1] > 0:
+            cache = state.cache[m]
+            for q in range(last):
+                if q != i:
+                    cache[place(i, q)] = cache[place(last, q)]
+        offset[i] = offset[last]
+        state.born[m, i] = state.born[m, last]
+        node[i] = node[last]
+
+
+@kernel
+def copy(state: Particles, stage: int, target: Ints, source: Ints) -> None:
+    """Overwrite the particles in `target` with those in `source`, after `stage` merges; streams stay in place."""
+    live = state.node.shape[1] - stage
+    n_pairs = live * (live - 1) // 2
+    for index in range(target.size):
+        to, of = target[index], source[index]
+        state.eps[to, :n_pairs] = state.eps[of, :n_pairs]
+        if state.cache.shape[1] > 0:
+            state.cache[to, :n_pairs] = state.cache[of, :n_pairs]
+        state.offset[to, :live] = state.offset[of, :live]
+        state.born[to, :live] = state.born[of, :live]
+        state.node[to, :live] = state.node[of, :live]
+        state.newest[to] = state.newest[of]
+        state.children[to, :stage] = state.children[of, :stage]
+        state.times[to, :stage] = state.times[of, :stage]
+        state.log_joint[to] = state.log_joint[of]

@@ -1,0 +1,244 @@
+r"""Brownian motion along a tree: messages, likelihood, contrasts, posteriors of the nodes, simulation.
+
+A node's message is N(m, s Φ), everything its leaves say about it. Leaves have m = x and s = leaf noise. Merging c₁ and
+c₂ at time t, with s̃_c = s_c + t − t_c and v = s̃₁ + s̃₂,
+
+    s = s̃₁ s̃₂ / v,   m = (s̃₂ m₁ + s̃₁ m₂) / v,
+    log Z = −(d/2) log 2πv − ½ log|Φ| − ε/2v,   ε = (m₁ − m₂) Φ⁻¹ (m₁ − m₂)ᵀ.
+
+The root has a flat prior, so Σ log Z is the density of the differences between leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import solve_triangular
+from scipy.spatial.distance import pdist
+
+from coaltree._compile import kernel
+from coaltree.model.coalescent import log_prior
+from coaltree.randomness import RandomState, as_generator
+from coaltree.tree import Tree
+from coaltree.validation import check_array, check_count, check_covariance, check_data, check_leaf_noise
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class Whitened(NamedTuple):
+    """A table seen through Φ = L Lᵀ: rows are x L⁻ᵀ, so that Φ becomes the identity."""
+
+    rows: Floats  # (n, d)
+    log_det: float  # log|Φ|
+
+
+class Messages(NamedTuple):
+    """What the leaves below say about each node, and how each merge was paid for."""
+
+    mean: Floats  # (2n−1, d)
+    variance: Floats  # (2n−1,), in units of Φ
+    merge_variance: Floats  # (n−1,), v
+
+
+class NodePosterior(NamedTuple):
+    """Posterior of every node given all leaves: N(mean, variance · Φ)."""
+
+    mean: Floats  # (2n−1, d)
+    variance: Floats  # (2n−1,)
+
+
+def whiten(X: Any, covariance: Any = None) -> Whitened:
+    """Whiten the rows of X by the covariance (None: the identity)."""
+    X = check_data(X)
+    if covariance is None:
+        return Whitened(X, 0.0)
+    factor = np.linalg.cholesky(check_covariance(covariance, X.shape[1]))
+    rows = solve_triangular(factor, X.T, lower=True).T
+    return Whitened(np.ascontiguousarray(rows), 2.0 * float(np.log(np.diag(factor)).sum()))
+
+
+def pair_distances(rows: Floats) -> Floats:
+    """Squared distances ε of all pairs, packed by rows of the lower triangle: (1,0), (2,0), (2,1), (3,0) …
+
+    The upper triangle of the reversed rows, reversed, is that order. Differences are taken before squaring, so
+    close points far from the origin keep their digits.
+    """
+    return np.ascontiguousarray(pdist(rows[::-1], "sqeuclidean")[::-1])
+
+
+def leaf_distances(X: Any, covariance: Any, leaf_noise: Any) -> tuple[Floats, Floats, float]:
+    """Return what inference needs of the data: packed ε, leaf noise (n,), log|Φ|; refuse what has no posterior."""
+    whitened = whiten(X, covariance)
+    noise = check_leaf_noise(leaf_noise, len(whitened.rows))
+    with np.errstate(over="ignore"):
+        eps = pair_distances(whitened.rows)
+    if not np.all(np.isfinite(eps)):
+        raise ValueError(
+            "X is too large for its covariance: squared whitened distances overflow. Rescale X, or pass a "
+            "covariance on the scale of the data."
+        )
+    # Below this, ε (or ε/d) is subnormal and has lost its digits.
+    smallest = 1e-290 * whitened.rows.shape[1]
+    if eps.min() < smallest:
+        higher, lower = np.tril_indices(len(noise), -1)
+        tied = np.flatnonzero((eps < smallest) & (noise[higher] + noise[lower] == 0.0))
+        if len(tied):
+            i, j = int(lower[tied[0]]), int(higher[tied[0]])
+            if np.array_equal(whitened.rows[i], whitened.rows[j]):
+                raise ValueError(
+                    f"X has duplicate rows ({i} and {j}; {len(tied)} such pair(s)), which would merge at time 0 with "
+                    "infinite density. Set leaf_noise > 0 or drop the duplicates."
+                )
+            raise ValueError(
+                f"X is too small for its covariance: the squared whitened distance of rows {i} and {j} underflows. "
+                "Rescale X, set leaf_noise > 0, or pass a covariance on the scale of the data."
+            )
+    return eps, noise, whitened.log_det
+
+
+@kernel
+def _messages(children: Ints, times: Floats, mean: Floats, variance: Floats, merge_variance: Floats) -> None:
+    n = mean.shape[0] - times.size
+    for k in range(times.size):
+        i, j = children[k]
+        var_i = variance[i] + times[k] - (times[i - n] if i >= n else 0.0)
+        var_j = variance[j] + times[k] - (times[j - n] if j >= n else 0.0)
+        v = var_i + var_j
+        merge_variance[k] = v
+        # Two identical, noiseless leaves merged at time 0: any weights do.
+        weight = var_j / v if v > 0.0 else 0.5
+        variance[n + k] = var_i * weight
+        for column in range(mean.shape[1]):
+            mean[n + k, column] = weight * mean[i, column] + (1.0 - weight) * mean[j, column]
+
+
+def messages(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Messages:
+    """Upward pass. Independent of Φ, which only scales the messages."""
+    X = check_data(X)
+    if len(X) != tree.n_leaves:
+        raise ValueError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {len(X)}.")
+    n = tree.n_leaves
+    mean = np.empty((2 * n - 1, X.shape[1]))
+    mean[:n] = X
+    variance = np.empty(2 * n - 1)
+    variance[:n] = check_leaf_noise(leaf_noise, n)
+    merge_variance = np.empty(n - 1)
+    _messages(tree.children, tree.times, mean, variance, merge_variance)
+    return Messages(mean, variance, merge_variance)
+
+
+def contrasts(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Floats:
+    """Return u_k = (m_i − m_j)/√v_k, shape (n−1, d): independent N(0, Φ) given the tree."""
+    up = messages(tree, X, leaf_noise)
+    difference = up.mean[tree.children[:, 0]] - up.mean[tree.children[:, 1]]
+    return difference / np.sqrt(up.merge_variance)[:, None]
+
+
+def scatter(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Floats:
+    """Return S = Σ_k u_k u_kᵀ, shape (d, d): all that the data and the tree say about Φ."""
+    u = contrasts(tree, X, leaf_noise)
+    return u.T @ u
+
+
+def log_likelihood(tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any = 0.0) -> float:
+    """log p(X | t, π, Φ) = Σ_k log Z_k, the density of the leaf differences."""
+    whitened = whiten(X, covariance)
+    up = messages(tree, whitened.rows, leaf_noise)
+    v = up.merge_variance
+    gaps = up.mean[tree.children[:, 0]] - up.mean[tree.children[:, 1]]
+    eps = np.einsum("ij,ij->i", gaps, gaps)
+    n_merges, d = gaps.shape
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exponent = np.where(eps > 0, eps / v, 0.0).sum()
+        constant = n_merges * (d * math.log(2.0 * math.pi) + whitened.log_det)
+        return -0.5 * float(d * np.log(v).sum() + exponent + constant)
+
+
+def log_joint(tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any = 0.0) -> float:
+    """log p(X, t, π) = Σ_k (−λ_k Δ_k + log Z_k)."""
+    return log_prior(tree) + log_likelihood(tree, X, covariance, leaf_noise)
+
+
+def _from_parent(up: Messages, tree: Tree) -> tuple[Floats, Floats]:
+    """For each node: how much of its parent it takes over, and its variance given the parent."""
+    times = tree.node_times()
+    branch = np.maximum(times[tree.parents()[:-1]] - times[:-1], 0.0)
+    own = up.variance[:-1]
+    total = own + branch
+    share = np.divide(own, total, out=np.zeros_like(own), where=total > 0)
+    return share, share * branch
+
+
+def node_posterior(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> NodePosterior:
+    """Posterior mean and variance (in units of Φ) of all 2n − 1 nodes given all leaves: the downward pass.
+
+    z_c given its parent is N(m_c + share (z_parent − m_c), share · branch · Φ); leaves without noise are known.
+    """
+    up = messages(tree, X, leaf_noise)
+    share, conditional = _from_parent(up, tree)
+    parents = tree.parents()
+    mean, variance = up.mean.copy(), up.variance.copy()
+    for node in range(2 * tree.n_leaves - 3, -1, -1):
+        parent = parents[node]
+        mean[node] += share[node] * (mean[parent] - mean[node])
+        variance[node] = conditional[node] + share[node] ** 2 * variance[parent]
+    return NodePosterior(mean, variance)
+
+
+def sample_nodes(
+    tree: Tree,
+    X: Any,
+    covariance: Any = None,
+    leaf_noise: Any = 0.0,
+    size: int = 1,
+    random_state: RandomState = None,
+) -> Floats:
+    """Draw the values of all nodes jointly given the leaves, shape (size, 2n−1, d)."""
+    X = check_data(X)
+    size = check_count(size, "size", at_least=1)
+    up = messages(tree, X, leaf_noise)
+    share, conditional = _from_parent(up, tree)
+    parents = tree.parents()
+    d = X.shape[1]
+    factor = np.linalg.cholesky(check_covariance(covariance, d))
+    nodes = as_generator(random_state).standard_normal((size, 2 * tree.n_leaves - 1, d)) @ factor.T
+    root = 2 * tree.n_leaves - 2
+    nodes[:, root] = up.mean[root] + math.sqrt(up.variance[root]) * nodes[:, root]
+    for node in range(root - 1, -1, -1):
+        centre = up.mean[node] + share[node] * (nodes[:, parents[node]] - up.mean[node])
+        nodes[:, node] = centre + math.sqrt(conditional[node]) * nodes[:, node]
+    return nodes
+
+
+def sample_data(
+    tree: Tree,
+    covariance: Any,
+    leaf_noise: Any = 0.0,
+    random_state: RandomState = None,
+    root: Any = None,
+) -> Floats:
+    """Simulate one row per leaf, shape (n, d): Brownian motion from the root (default: the origin).
+
+    `covariance` is a (d, d) matrix, or an int d for the identity. Leaf noise, in units of the covariance, lengthens
+    the branches to the leaves.
+    """
+    if np.ndim(covariance) == 0:
+        phi = np.eye(check_count(covariance, "covariance (as a dimension d)", at_least=1))
+    else:
+        phi = check_covariance(covariance)
+    n, d = tree.n_leaves, len(phi)
+    noise = check_leaf_noise(leaf_noise, n)
+    times, parents = tree.node_times(), tree.parents()
+    branch = np.append(np.maximum(times[parents[:-1]] - times[:-1], 0.0), 0.0)
+    branch[:n] += noise
+    values = as_generator(random_state).standard_normal((2 * n - 1, d)) @ np.linalg.cholesky(phi).T
+    values *= np.sqrt(branch)[:, None]
+    if root is not None:
+        values[-1] = check_array(root, "root", 1)
+    for node in range(2 * n - 3, -1, -1):
+        values[node] += values[parents[node]]
+    return values[:n]

@@ -1,0 +1,252 @@
+"""One tree drawn as a dendrogram: clusters in colour, clade supports and time intervals at the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import LinearSegmentedColormap, to_rgba
+from matplotlib.patheffects import withStroke
+
+from coaltree.plots.layout import (
+    FAINT,
+    INK,
+    PALETTE,
+    Canvas,
+    Orientation,
+    TimeScale,
+    drawn_times,
+    finish_axes,
+    label_leaves,
+    ladderised_order,
+    make_canvas,
+    node_places,
+)
+from coaltree.tree import Tree
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+_SUPPORT_COLOURS = LinearSegmentedColormap.from_list("support", ["#FFFFFF", INK])
+_SUPPORT_TEXT_ROOM = 9.0  # points per leaf below which supports are shown by shade alone
+_MARKER_ROOM = 2.5  # points per leaf below which nodes are too close for markers
+_THINNEST_LINE = 0.2
+_CERTAIN = 0.995
+_HALO = withStroke(linewidth=2.0, foreground="white")
+
+
+def plot_dendrogram(
+    tree: Tree,
+    ax: Axes | None = None,
+    *,
+    support: npt.ArrayLike | None = None,
+    min_support_shown: float = 0.5,
+    intervals: npt.ArrayLike | None = None,
+    labels: Sequence[object] | None = None,
+    n_clusters: int | None = None,
+    orientation: Orientation = "left",
+    time_scale: TimeScale = "linear",
+) -> Axes:
+    """Draw a tree.
+
+    Parameters
+    ----------
+    tree : Tree
+        The tree; at every merge the larger side is drawn last (upper, or to the right).
+    ax : Axes, optional
+        Where to draw; by default a new figure whose length follows the number of leaves.
+    support : array-like (n−1,), optional
+        Probability of every clade, as `TreePosterior.clade_support(tree)` gives: a dot at the node, darker
+        for higher support, with the percentage beside it where there is room and it is not 100.
+    min_support_shown : float
+        Nodes with less support than this get no dot.
+    intervals : array-like (n−1, 2), optional
+        Interval of every merge time, as `TreePosterior.time_intervals(tree)` gives: a bar at the node. Rows
+        with NaN are left out.
+    labels : sequence (n,), optional
+        Leaf labels in the order of the leaves; the tree's names by default. Left out when they cannot fit.
+    n_clusters : int, optional
+        Colour the clusters of `tree.cut(n_clusters)`; cluster c has colour `PALETTE[c % len(PALETTE)]`.
+    orientation : {"left", "right", "top", "bottom"}
+        Side of the root.
+    time_scale : {"linear", "sqrt", "log"}
+        Scale of the time axis. The last two open up the early merges of large trees; on the log axis the
+        earliest twentieth of them is drawn at its edge.
+
+    Returns
+    -------
+    Axes
+        The axes drawn on.
+    """
+    n = tree.n_leaves
+    shares = _check_support(support, n)
+    bars = _check_intervals(intervals, n)
+    texts = tree.leaf_names if labels is None else tuple(str(label) for label in labels)
+    if len(texts) != n:
+        raise ValueError(f"labels must have one label per leaf, {n}, got {len(texts)}.")
+    cluster = None if n_clusters is None else tree.cut(n_clusters=n_clusters)
+
+    times, leaf_time = drawn_times(tree.times, time_scale)
+    canvas = make_canvas(ax, orientation, n)
+    order = ladderised_order(tree)
+    places = node_places(tree.children[None], order)[0]
+    node_times = np.concatenate([np.full(n, leaf_time), times])
+    room = canvas.points_per_leaf(n)
+
+    if bars is not None:
+        _draw_intervals(canvas, np.maximum(bars, leaf_time), places[n:], room)
+    _draw_branches(canvas, tree, node_times, places, cluster, room)
+    if shares is not None and room >= _MARKER_ROOM:
+        _draw_support(canvas, shares, min_support_shown, times, places[n:], room)
+    latest = times[-1] if bars is None else np.nanmax(np.append(bars, times[-1]))
+    finish_axes(canvas, n, (leaf_time, _beyond(latest, time_scale)), time_scale)
+    if not label_leaves(canvas, texts, order) and cluster is not None:
+        _label_clusters(canvas, cluster, places[:n])
+    return canvas.ax
+
+
+def _beyond(latest: float, scale: TimeScale) -> float:
+    """End of the time axis: a little past the root, and never zero."""
+    return (latest * (1.2 if scale == "log" else 1.04)) or 1.0
+
+
+def _draw_branches(
+    canvas: Canvas,
+    tree: Tree,
+    node_times: FloatArray,
+    places: FloatArray,
+    cluster: IntArray | None,
+    room: float,
+) -> None:
+    """Draw every branch as an elbow from the node to its parent's centre; cluster branches in colour."""
+    n = tree.n_leaves
+    parent = tree.parents()[:-1]
+    node = np.arange(2 * n - 2)
+    start, end = node_times[node], node_times[parent]
+    elbows = np.stack(
+        [canvas.xy(start, places[node]), canvas.xy(end, places[node]), canvas.xy(end, places[parent])], axis=1
+    )
+    # In a crowded drawing the lines of small clades are hair-thin, so that large clades stand out.
+    size = np.concatenate([np.ones(n), tree.sizes()])[node]
+    full = float(np.clip(0.16 * room, 0.8, 1.3))
+    widths = np.clip(0.3 * room * np.sqrt(size), _THINNEST_LINE, full)
+    if cluster is None:
+        _add_lines(canvas, elbows, INK, widths)
+        return
+    n_clusters = int(cluster.max()) + 1
+    # Node n+k is inside a cluster when merge k is below the cut, that is k < n − n_clusters.
+    first_leaf = np.concatenate([np.arange(n), np.empty(n - 1, dtype=np.int64)])
+    for k, (left, _) in enumerate(tree.children):
+        first_leaf[n + k] = first_leaf[left]
+    inside = node < 2 * n - n_clusters
+    stem = inside & (parent >= 2 * n - n_clusters)
+    colours = np.array([to_rgba(colour) for colour in PALETTE])[cluster[first_leaf[node]] % len(PALETTE)]
+    widths[~inside | stem] = full
+    _add_lines(canvas, elbows[~inside | stem], FAINT, widths[~inside | stem])
+    _add_lines(canvas, elbows[inside & ~stem], colours[inside & ~stem], widths[inside & ~stem])
+    if stem.any():
+        # The branch above a cluster keeps its colour up to the cut, halfway between the merges around it.
+        last_below = node_times[2 * n - n_clusters - 1]
+        cut = 0.5 * (last_below + node_times[2 * n - n_clusters])
+        stems = elbows[stem][:, :2].copy()
+        stems[:, 1] = canvas.xy(np.full(stem.sum(), cut), places[node[stem]])
+        _add_lines(canvas, stems, colours[stem], widths[stem])
+
+
+def _add_lines(canvas: Canvas, lines: FloatArray, colours: Any, widths: FloatArray) -> None:
+    canvas.ax.add_collection(
+        LineCollection(
+            list(lines), colors=colours, linewidths=widths, capstyle="projecting", joinstyle="miter"
+        ),
+        autolim=False,
+    )
+
+
+def _draw_intervals(canvas: Canvas, bars: FloatArray, places: FloatArray, room: float) -> None:
+    known = np.isfinite(bars).all(axis=1)
+    ends = np.stack([canvas.xy(bars[known, side], places[known]) for side in (0, 1)], axis=1)
+    width = float(np.clip(0.45 * room, 0.8, 6.0))
+    lines = LineCollection(
+        list(ends), colors=PALETTE[6], linewidths=width, alpha=0.45, capstyle="round", zorder=1
+    )
+    canvas.ax.add_collection(lines, autolim=False)
+
+
+def _draw_support(
+    canvas: Canvas, shares: FloatArray, lowest: float, times: FloatArray, places: FloatArray, room: float
+) -> None:
+    """Dot every supported clade but the root, whose support is always one; add percentages where they fit."""
+    shown = np.flatnonzero(shares[:-1] >= lowest)
+    x, y = canvas.xy(times[shown], places[shown]).T
+    size = float(np.clip(0.45 * room, 1.5, 5.5)) ** 2
+    canvas.ax.scatter(
+        x,
+        y,
+        s=size,
+        c=shares[shown],
+        cmap=_SUPPORT_COLOURS,
+        vmin=0.0,
+        vmax=1.0,
+        edgecolors=INK,
+        linewidths=0.6,
+        zorder=3,
+    )
+    if room < _SUPPORT_TEXT_ROOM:
+        return
+    for k in shown[shares[shown] < _CERTAIN]:
+        canvas.ax.annotate(
+            f"{100 * shares[k]:.0f}",
+            canvas.xy(times[k], places[k]).tolist(),
+            xytext=canvas.toward_root(3.5, 2.5),
+            textcoords="offset points",
+            ha="right" if canvas.orientation == "left" else "left",
+            va="top" if canvas.orientation == "bottom" else "bottom",
+            fontsize=6.5,
+            color=INK,
+            zorder=4,
+            path_effects=[_HALO],
+        )
+
+
+def _label_clusters(canvas: Canvas, cluster: IntArray, leaf_places: FloatArray) -> None:
+    """Without room for leaf labels, tell the size of each cluster beside its middle, the largest first."""
+    sizes = np.bincount(cluster)
+    middles = np.bincount(cluster, weights=leaf_places) / sizes
+    gap = 11.0 / canvas.points_per_leaf(len(cluster))
+    kept: list[int] = []
+    for c in np.argsort(-sizes, kind="stable"):
+        if all(abs(middles[c] - middles[other]) >= gap for other in kept):
+            kept.append(int(c))
+    axis = canvas.ax.yaxis if canvas.time_is_horizontal else canvas.ax.xaxis
+    axis.set_ticks(middles[kept], [f"{sizes[c]:,}" for c in kept])
+    axis.set_tick_params(labelsize=8, labelcolor=INK)
+
+
+def _check_support(support: npt.ArrayLike | None, n_leaves: int) -> FloatArray | None:
+    if support is None:
+        return None
+    shares = np.asarray(support, dtype=np.float64)
+    if shares.shape != (n_leaves - 1,):
+        raise ValueError(
+            f"support must have shape ({n_leaves - 1},), one value per merge, got {shares.shape}."
+        )
+    if not ((shares >= 0.0) & (shares <= 1.0)).all():
+        raise ValueError("support must hold probabilities between 0 and 1; divide percentages by 100.")
+    return shares
+
+
+def _check_intervals(intervals: npt.ArrayLike | None, n_leaves: int) -> FloatArray | None:
+    if intervals is None:
+        return None
+    bars = np.asarray(intervals, dtype=np.float64)
+    if bars.shape != (n_leaves - 1, 2):
+        raise ValueError(
+            f"intervals must have shape ({n_leaves - 1}, 2), one row per merge, got {bars.shape}."
+        )
+    if (bars[:, 0] > bars[:, 1]).any():
+        raise ValueError("intervals must be (lower, upper) in every row; swap their columns.")
+    return bars

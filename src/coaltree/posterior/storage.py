@@ -1,0 +1,95 @@
+"""Files that hold a posterior: an .npz archive without pickle, with a format version and a checksum."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FORMAT = "coaltree.TreePosterior"
+FORMAT_VERSION = 1
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+_HEADER = "header"
+_CHECKSUM = "sha256"
+_BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
+_BAD_CONTENTS = (AttributeError, KeyError, TypeError, ValueError)
+
+
+def write(path: str | os.PathLike[str], arrays: Arrays, texts: Mapping[str, Any]) -> None:
+    """Write arrays and JSON values to `path`, whole or not at all.
+
+    The archive is written beside its destination and moved over it, so a reader never sees half a file.
+    """
+    header = {"format": FORMAT, "format_version": FORMAT_VERSION, **texts}
+    contents: dict[str, Any] = {**arrays, _HEADER: _encode(json.dumps(header))}
+    destination = Path(path)
+    draft = destination.with_name(f".{destination.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with draft.open("xb") as file:
+            np.savez_compressed(file, **(contents | {_CHECKSUM: _encode(_digest(contents))}))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(destination)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the arrays and JSON values of a file written by `write`, by name."""
+    name = os.fspath(path)
+    try:
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise ValueError(f"its part {damaged} is damaged")
+        with np.load(path, allow_pickle=False) as parts:
+            header = json.loads(_decode(parts[_HEADER]))
+            found, version = header.pop("format"), int(header.pop("format_version"))
+            if found != FORMAT:
+                raise ValueError(f"it holds {found!r}")
+            if version <= FORMAT_VERSION:
+                contents = {key: parts[key] for key in parts.files}
+                checksum = _decode(contents.pop(_CHECKSUM))
+    except (*_BAD_ARCHIVE, *_BAD_CONTENTS) as error:
+        raise ValueError(
+            f"{name} is not a readable coaltree posterior ({error}): it is damaged or was not written by "
+            "TreePosterior.save."
+        ) from error
+    if version > FORMAT_VERSION:
+        raise ValueError(
+            f"{name} has format version {version} and this coaltree reads up to {FORMAT_VERSION}: "
+            "upgrade coaltree."
+        )
+    if _digest(contents) != checksum:
+        raise ValueError(f"{name} is damaged: its contents do not match their checksum.")
+    del contents[_HEADER]
+    return {**contents, **header}
+
+
+def _digest(contents: Arrays) -> str:
+    """SHA-256 over the name, type, shape and bytes of every array, in order of name."""
+    digest = hashlib.sha256()
+    for key in sorted(contents):
+        array = np.ascontiguousarray(contents[key])
+        digest.update(f"{key} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _encode(text: str) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(text.encode(), dtype=np.uint8)
+
+
+def _decode(array: npt.NDArray[Any]) -> str:
+    return array.astype(np.uint8).tobytes().decode()

@@ -1,0 +1,107 @@
+"""Checks of arguments at the public boundary: each error names the argument and the fix."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+def check_array(value: Any, name: str, ndim: int) -> Floats:
+    """Return `value` as a finite, C-contiguous float64 array with `ndim` dimensions."""
+    try:
+        array = np.ascontiguousarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be an array of numbers: {error}.") from error
+    if np.iscomplexobj(value):
+        raise TypeError(f"{name} must be real, got complex numbers.")
+    if np.ndim(value) != ndim:
+        raise ValueError(f"{name} must have {ndim} dimension(s), got shape {np.shape(value)}.")
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        where = ", ".join(str(int(index)) for index in bad[0])
+        raise ValueError(
+            f"{name} must be finite: {len(bad)} entr{'y is' if len(bad) == 1 else 'ies are'} NaN or infinite, "
+            f"the first at [{where}]. Remove or impute them."
+        )
+    return array
+
+
+def check_data(X: Any) -> Floats:
+    """Return the (n, d) table as float64, n ≥ 2 rows and d ≥ 1 columns, all finite."""
+    array = check_array(X, "X", 2)
+    if array.shape[0] < 2:
+        raise ValueError(f"X must have at least 2 rows to build a tree, got {array.shape[0]}.")
+    if array.shape[1] < 1:
+        raise ValueError("X must have at least 1 column, got 0.")
+    return array
+
+
+def check_covariance(covariance: Any, d: int | None = None) -> Floats:
+    """Return a symmetric positive-definite (d, d) matrix; None stands for the identity."""
+    if covariance is None:
+        if d is None:
+            raise TypeError("covariance must be a (d, d) array or an int d.")
+        return np.eye(d)
+    phi = check_array(covariance, "covariance", 2)
+    if phi.shape[0] != phi.shape[1] or phi.shape[0] < 1 or (d is not None and phi.shape[0] != d):
+        expected = "square" if d is None else f"({d}, {d}) to match the {d} column(s) of X"
+        raise ValueError(f"covariance must be {expected}, got shape {phi.shape}.")
+    size = float(np.abs(phi).max())
+    asymmetry = float(np.abs(phi - phi.T).max())
+    if asymmetry > 1e-8 * size:
+        raise ValueError(
+            f"covariance must be symmetric: entries differ from their mirror by up to {asymmetry:.3g}. "
+            "Use (covariance + covariance.T) / 2 if that is rounding."
+        )
+    phi = 0.5 * (phi + phi.T)
+    eigenvalues = np.linalg.eigvalsh(phi)
+    if eigenvalues[0] <= 0:
+        raise ValueError(
+            f"covariance must be positive definite: the smallest of its {len(phi)} eigenvalues is "
+            f"{eigenvalues[0]:.6g} (largest {eigenvalues[-1]:.6g}). Add a small multiple of the identity."
+        )
+    return phi
+
+
+def check_leaf_noise(leaf_noise: Any, n: int) -> Floats:
+    """Return the (n,) leaf variances; a scalar is repeated."""
+    if np.ndim(leaf_noise) == 0:
+        noise = np.repeat(check_array([leaf_noise], "leaf_noise", 1), n)
+    else:
+        noise = check_array(leaf_noise, "leaf_noise", 1)
+    if noise.shape != (n,):
+        raise ValueError(f"leaf_noise must be a number or have one entry per row of X ({n}), got {noise.shape}.")
+    if np.any(noise < 0):
+        raise ValueError(f"leaf_noise must not be negative, got {float(noise.min()):.6g}.")
+    return noise
+
+
+def check_count(value: Any, name: str, at_least: int) -> int:
+    """Return an integer that is at least `at_least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r}.")
+    if value < at_least:
+        raise ValueError(f"{name} must be at least {at_least}, got {value}.")
+    return int(value)
+
+
+def check_choice(value: Any, name: str, choices: Collection[str]) -> str:
+    """Return `value` if it is one of `choices`."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+    return value
+
+
+def check_fraction(value: Any, name: str) -> float:
+    """Return a number in [0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number between 0 and 1, got {value!r}.")
+    if not 0 <= float(value) <= 1:
+        raise ValueError(f"{name} must be between 0 and 1, got {value}.")
+    return float(value)

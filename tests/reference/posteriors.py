@@ -1,0 +1,87 @@
+"""Twins of `coaltree.posterior`, by sets and dictionaries, and makers of test posteriors."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from scipy.cluster.hierarchy import linkage
+from tests.reference.trees import leaves_below, random_tree
+
+from coaltree.posterior.ensemble import TreePosterior
+
+
+def make_posterior(trees, weights, **changes):
+    arguments = {
+        "children": np.array([tree.children for tree in trees]),
+        "times": np.array([tree.times for tree in trees]),
+        "weights": weights,
+        "log_evidence": -12.5,
+        "log_joint": np.linspace(-3.0, -2.0, len(trees)),
+        "ess_per_step": np.full(trees[0].n_leaves - 1, 2.5),
+        "names": trees[0].names,
+        "info": {"method": "tpost", "seed": 7},
+    }
+    return TreePosterior(**(arguments | changes))
+
+
+def noisy_posterior(rng, n_leaves=10, n_trees=40, noise=0.2, names=None, **changes):
+    """Trees that agree in part: average linkage of one set of points, each time with other noise."""
+    points = 1.5 * rng.normal(size=(n_leaves, 3)) ** 3
+    children, times = [], []
+    for _ in range(n_trees):
+        merges = linkage(points + noise * rng.normal(size=points.shape), "average")
+        children.append(merges[:, :2].astype(int))
+        times.append(merges[:, 2])
+    arguments = {
+        "children": children,
+        "times": times,
+        "weights": rng.dirichlet(np.ones(n_trees)),
+        "log_evidence": -12.5,
+        "log_joint": rng.normal(size=n_trees),
+        "ess_per_step": rng.uniform(1, n_trees, size=n_leaves - 1),
+        "names": names,
+        "info": {"method": "tpost", "seed": 7},
+    }
+    return TreePosterior(**(arguments | changes))
+
+
+def unrelated_posterior(rng, n_leaves=6, n_trees=15):
+    """Trees that agree on nothing but the root."""
+    return make_posterior(
+        [random_tree(rng, n_leaves) for _ in range(n_trees)], rng.dirichlet(np.ones(n_trees))
+    )
+
+
+def clades_of(tree):
+    n = tree.n_leaves
+    return [frozenset(map(int, leaves_below(tree, n + k))) for k in range(n - 1)]
+
+
+def clade_table(posterior):
+    """Return {clade: [(merge time, weight), …]} over the trees of the posterior."""
+    table = defaultdict(list)
+    for tree, weight in zip(posterior, posterior.weights, strict=True):
+        for clade, time in zip(clades_of(tree), tree.times, strict=True):
+            table[clade].append((float(time), float(weight)))
+    return table
+
+
+def support(posterior):
+    return {clade: sum(weight for _, weight in found) for clade, found in clade_table(posterior).items()}
+
+
+def quantile(found, q):
+    """Return the earliest time at which the weight up to it reaches a share q."""
+    found = sorted(found)
+    total, reached = sum(weight for _, weight in found), 0.0
+    for time, weight in found:
+        reached += weight
+        if reached >= q * total * (1 - 1e-10):
+            return time
+    return found[-1][0]
+
+
+def log_credibility(posterior):
+    shares = support(posterior)
+    return np.array([sum(np.log(shares[clade]) for clade in clades_of(tree)) for tree in posterior])
