@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
-from tests.reference import scores as reference
-from tests.reference.trees import caterpillar, random_tree, trees
 
 from coaltree import metrics
 from coaltree.tree import Tree
+from tests.reference import scores as reference
+from tests.reference.trees import caterpillar, random_tree, trees
 
 # ((0, 1), (2, 3)) with a singleton 4 joined last.
 SMALL = Tree([[0, 1], [2, 3], [5, 6], [4, 7]], [0.1, 0.2, 0.5, 1.0])

@@ -23,5 +23,7 @@ def kernel(function: F) -> F:
 
 def inline(function: F) -> F:
     """Compile a small scalar function that LLVM should inline into its callers."""
-    compiled: F = numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    compiled: F = numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(
+        function
+    )
     return compiled

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
-from tests.reference import posteriors as reference
-from tests.reference.posteriors import make_posterior, noisy_posterior, unrelated_posterior
-from tests.reference.trees import caterpillar, random_tree
 
 from coaltree.posterior import consensus
 from coaltree.tree import Tree
+from tests.reference import posteriors as reference
+from tests.reference.posteriors import make_posterior, noisy_posterior, unrelated_posterior
+from tests.reference.trees import caterpillar, random_tree
 
 NAMES = ("plain", "two words", "it's", "a_b", "(x)", "5")
 

@@ -7,14 +7,14 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
-from tests.reference import posteriors as reference
-from tests.reference.posteriors import make_posterior, noisy_posterior, unrelated_posterior
-from tests.reference.trees import random_tree
 
 import coaltree.posterior.ensemble
 from coaltree.posterior import storage
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.tree import Tree
+from tests.reference import posteriors as reference
+from tests.reference.posteriors import make_posterior, noisy_posterior, unrelated_posterior
+from tests.reference.trees import random_tree
 
 ARRAYS = ("children", "times", "weights", "log_joint", "ess_per_step")
 NAMES = tuple("abcdefghij")

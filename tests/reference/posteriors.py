@@ -6,9 +6,9 @@ from collections import defaultdict
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
-from tests.reference.trees import leaves_below, random_tree
 
 from coaltree.posterior.ensemble import TreePosterior
+from tests.reference.trees import leaves_below, random_tree
 
 
 def make_posterior(trees, weights, **changes):

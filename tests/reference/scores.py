@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
+
 from tests.reference.trees import leaves_below
 
 

@@ -26,6 +26,7 @@ from coaltree._compile import inline, kernel
 from coaltree.inference.particles import Floats, Ints, Particles, merge, place, slots
 from coaltree.model import concave, gig
 from coaltree.randomness import uniform
+from coaltree.tree import Tree
 
 POSTPOST, TPOST, MPOST1, MPOST2, SMC1 = range(5)
 METHODS = {"tpost": TPOST, "mpost1": MPOST1, "mpost2": MPOST2, "postpost": POSTPOST, "smc1": SMC1}
@@ -39,9 +40,14 @@ class Retained(NamedTuple):
 
     children: Ints  # (n−1, 2) or (0, 2)
     times: Floats  # (n−1,) or (0,)
+    merge: Ints  # (2n−1,) or (0,): the stage at which each node merges
 
 
-NOTHING_RETAINED = Retained(np.empty((0, 2), dtype=np.int64), np.empty(0))
+def retain(tree: Tree | None) -> Retained:
+    """Return the path of a tree, or the empty one."""
+    if tree is None:
+        return Retained(np.empty((0, 2), dtype=np.int64), np.empty(0), np.empty(0, dtype=np.int64))
+    return Retained(tree.children, tree.times, tree.parents() - tree.n_leaves)
 
 
 @inline
@@ -116,7 +122,14 @@ def _pick(log_q: Floats, u: float) -> tuple[int, float]:
 
 @kernel
 def advance_local(
-    state: Particles, method: int, d: float, stage: int, first: int, stop: int, retained: Retained, out: Floats
+    state: Particles,
+    method: int,
+    d: float,
+    stage: int,
+    first: int,
+    stop: int,
+    retained: Retained,
+    out: Floats,
 ) -> None:
     """Merge once in each of the particles first … stop−1 by a local method; `out` gets log incremental weights."""
     live = state.node.shape[1] - stage
@@ -136,13 +149,12 @@ def advance_local(
 
         chosen, log_total = _pick(log_q, uniform(stream))
         i, j = slots(chosen)
-        if m == 0 and retained.times.size > 0:
+        followed = m == 0 and retained.times.size > 0
+        if followed:
             i, j = _retained_slots(state, stage, retained)
             chosen = place(i, j)
-            delta = retained.times[stage] - now
         r = 2.0 * now + offset[i] + offset[j]
-        if not (m == 0 and retained.times.size > 0):
-            delta = gig.draw_time(d, eps[chosen], lam, r, stream)[1]
+        delta = retained.times[stage] - now if followed else gig.draw_time(d, eps[chosen], lam, r, stream)[1]
         out[m] = log_total - log_q[chosen] + gig.log_local(d, eps[chosen], lam, r)
         merge(state, d, m, stage, i, j, delta)
 
@@ -159,7 +171,14 @@ def _log_survival(d: float, eps: float, r_born: float, r_now: float) -> float:
 
 @kernel
 def advance_race(
-    state: Particles, method: int, d: float, stage: int, first: int, stop: int, retained: Retained, out: Floats
+    state: Particles,
+    method: int,
+    d: float,
+    stage: int,
+    first: int,
+    stop: int,
+    retained: Retained,
+    out: Floats,
 ) -> None:
     """Merge once in each of the particles first … stop−1 by the race; `out` gets log incremental weights.
 
@@ -171,21 +190,28 @@ def advance_race(
         due = state.cache[m]
         now = state.times[m, stage - 1] if stage > 0 else 0.0
         newest = state.newest[m]
+        followed = m == 0 and retained.times.size > 0
         for i in range(live if newest < 0 else 1):
             row = i if newest < 0 else newest
             for j in range(row if newest < 0 else live):
                 if j != row:
                     pair = place(row, j)
-                    r = 2.0 * now + offset[row] + offset[j]
-                    due[pair] = now + gig.draw_time(d, eps[pair], 1.0, r, stream)[1]
+                    after = now
+                    if followed:
+                        # A pair on the retained path outlived the first merge of its members.
+                        stages = retained.merge[state.node[0, row]], retained.merge[state.node[0, j]]
+                        after = retained.times[min(stages)]
+                    r = 2.0 * after + offset[row] + offset[j]
+                    due[pair] = after + gig.draw_time(d, eps[pair], 1.0, r, stream)[1]
 
-        chosen = int(np.argmin(due[: live * (live - 1) // 2]))
-        i, j = slots(chosen)
-        time = due[chosen]
-        if m == 0 and retained.times.size > 0:
+        if followed:
             i, j = _retained_slots(state, stage, retained)
             chosen = place(i, j)
             time = retained.times[stage]
+        else:
+            chosen = int(np.argmin(due[: live * (live - 1) // 2]))
+            i, j = slots(chosen)
+            time = due[chosen]
 
         birth = max(born[i], born[j])
         out[m] = gig.log_local(d, eps[chosen], 1.0, 2.0 * birth + offset[i] + offset[j])

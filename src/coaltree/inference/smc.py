@@ -21,11 +21,10 @@ from coaltree.inference.particles import Floats, Ints, Particles, copy, start
 from coaltree.inference.proposals import (
     CACHED,
     METHODS,
-    NOTHING_RETAINED,
     SMC1,
-    Retained,
     advance_local,
     advance_race,
+    retain,
 )
 from coaltree.tree import Tree
 
@@ -52,7 +51,9 @@ def choose_method(method: str, n: int, d: int) -> str:
 
 
 @contextmanager
-def _in_threads(n_jobs: int | None, n_particles: int) -> Iterator[Callable[[Callable[[int, int], None]], None]]:
+def _in_threads(
+    n_jobs: int | None, n_particles: int
+) -> Iterator[Callable[[Callable[[int, int], None]], None]]:
     """Yield a function that runs `work(first, stop)` over all particles, split among threads."""
     n_threads = min(effective_n_jobs(n_jobs), n_particles)
     edges = np.linspace(0, n_particles, n_threads + 1).astype(int).tolist()
@@ -115,7 +116,7 @@ def run(
     n = len(leaf_noise)
     code = METHODS[choose_method(method, n, d)]
     advance = advance_race if code == SMC1 else advance_local
-    path = NOTHING_RETAINED if retained is None else Retained(retained.children, retained.times)
+    path = retain(retained)
     state = start(eps, leaf_noise, n_particles, rng, with_cache=code in CACHED)
     # Every merge carries |Φ|^(−½); its (2π)^(−d/2) and the ½ of dΔ = dv/2 are in log_local's Z but not in its value.
     constant = -0.5 * log_det
