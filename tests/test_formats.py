@@ -8,8 +8,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
-from tests.reference import trees as reference
-from tests.reference.trees import NAMES, assert_same_merges, caterpillar, clade_times, random_tree, trees
 
 from coaltree import formats
 from coaltree.formats import (
@@ -21,6 +19,8 @@ from coaltree.formats import (
     to_newick,
 )
 from coaltree.tree import Tree
+from tests.reference import trees as reference
+from tests.reference.trees import NAMES, assert_same_merges, caterpillar, clade_times, random_tree, trees
 
 THREE = Tree([[0, 1], [2, 3]], [0.5, 2.0], names=["a", "b", "c"])
 thorough = settings(deadline=None, max_examples=80)
@@ -310,9 +310,7 @@ def test_damaged_text_is_read_or_refused(tree, data):
             read(text[:start] + data.draw(MARKS) + text[stop:])
 
 
-@pytest.mark.parametrize(
-    "piece", ["(", ")", "'", "''", "[", "]", ",", ":", "a", "a ", "(a:1,", "[]", "'a'", "1"]
-)
+@pytest.mark.parametrize("piece", ["(", ")", "'", "''", "[", "]", ",", ":", "a", "a ", "(a:1,", "[]", "'a'", "1"])
 def test_garbage_takes_linear_time(piece):
     started = time.perf_counter()
     for prefix in ("", "(a:1,'", "(a:", "("):

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
-from tests.reference.trees import NAMES, assert_same_merges, caterpillar, clade_times, random_tree, trees
 
 from coaltree.formats import from_nexus, nexus_with_weights, to_nexus
 from coaltree.tree import Tree
+from tests.reference.trees import NAMES, assert_same_merges, caterpillar, clade_times, random_tree, trees
 
 THREE = Tree([[0, 1], [2, 3]], [0.5, 2.0], names=["a", "b", "c"])
 UNNAMED = Tree(THREE.children, THREE.times)

@@ -39,9 +39,7 @@ def test_tie_goes_to_the_smallest_class():
     # At two clusters the cut is {0, 1} and {2}: the tie of "b" and "a" is won by "a".
     assert metrics.ari_curve(tree, ["b", "a", "b"]).ari[1] < 1
     assert metrics.ari_curve(tree, ["b", "a", "b"]).ari[1] == reference.ari_curve(tree, ["b", "a", "b"])[1]
-    np.testing.assert_array_equal(
-        metrics.ari_curve(tree, [1, 0, 1]).ari, metrics.ari_curve(tree, [5, 3, 5]).ari
-    )
+    np.testing.assert_array_equal(metrics.ari_curve(tree, [1, 0, 1]).ari, metrics.ari_curve(tree, [5, 3, 5]).ari)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 7])
@@ -52,9 +50,7 @@ def test_scores_agree_with_the_twin(n, n_classes):
         tree = random_tree(rng, n)
         labels = np.concatenate([np.arange(n_classes), rng.integers(n_classes, size=n - n_classes)])
         rng.shuffle(labels)
-        np.testing.assert_allclose(
-            metrics.ari_curve(tree, labels).ari, reference.ari_curve(tree, labels), atol=1e-12
-        )
+        np.testing.assert_allclose(metrics.ari_curve(tree, labels).ari, reference.ari_curve(tree, labels), atol=1e-12)
         assert metrics.subtree_score(tree, labels) == pytest.approx(reference.subtree_score(tree, labels))
 
 
@@ -248,9 +244,7 @@ def test_tree_distances_agree_with_dendropy(seed):
     b = random_tree(rng, 12, names) if children[0, 0] >= 12 else Tree(children, a.times * 1.3, names)
     namespace = dendropy.TaxonNamespace(names)
     theirs = [
-        dendropy.Tree.get(
-            data=tree.to_newick(), schema="newick", rooting="force-rooted", taxon_namespace=namespace
-        )
+        dendropy.Tree.get(data=tree.to_newick(), schema="newick", rooting="force-rooted", taxon_namespace=namespace)
         for tree in (a, b)
     ]
     assert metrics.robinson_foulds(a, b) == treecompare.symmetric_difference(*theirs)

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
-from tests.reference import trees as reference
-from tests.reference.trees import NAMES, caterpillar, random_tree, trees
 
 import coaltree.tree
 from coaltree.tree import Tree
+from tests.reference import trees as reference
+from tests.reference.trees import NAMES, caterpillar, random_tree, trees
 
 BALANCED = Tree([[0, 1], [2, 3], [4, 5]], [0.5, 1.0, 2.0], names=["a", "b", "c", "d"])
 thorough = settings(deadline=None, max_examples=60)
@@ -27,9 +27,7 @@ def test_hand_example():
     np.testing.assert_array_equal(tree.parents(), [4, 4, 5, 5, 6, 6, -1])
     np.testing.assert_array_equal(tree.node_times(), [0, 0, 0, 0, 0.5, 1, 2])
     np.testing.assert_array_equal(tree.sizes(), [2, 2, 4])
-    np.testing.assert_array_equal(
-        tree.cophenetic(), [[0, 0.5, 2, 2], [0.5, 0, 2, 2], [2, 2, 0, 1], [2, 2, 1, 0]]
-    )
+    np.testing.assert_array_equal(tree.cophenetic(), [[0, 0.5, 2, 2], [0.5, 0, 2, 2], [2, 2, 0, 1], [2, 2, 1, 0]])
     np.testing.assert_array_equal(tree.clades().astype(int), [[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1]])
     np.testing.assert_array_equal(tree.cut(n_clusters=3), [0, 0, 1, 2])
     np.testing.assert_array_equal(tree.cut(time=1.0), [0, 0, 1, 1])

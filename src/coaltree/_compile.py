@@ -14,16 +14,18 @@ import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# Untyped on purpose: numba's own annotations differ between versions.
+_njit: Any = numba.njit
+
 
 def kernel(function: F) -> F:
     """Compile a function lazily: nothing happens until its first call."""
-    compiled: F = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    compiled: F = _njit(cache=True, nogil=True, error_model="numpy")(function)
     return compiled
 
 
 def inline(function: F) -> F:
-    """Compile a small scalar function that LLVM should inline into its callers."""
-    compiled: F = numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(
-        function
-    )
+    """Compile a small function for use inside kernels only: without an entry from Python it compiles faster."""
+    options = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    compiled: F = _njit(**options)(function)
     return compiled

@@ -17,9 +17,7 @@ import numpy.typing as npt
 
 from coaltree.tree import FloatArray, Tree, as_array, as_index
 
-Token = tuple[
-    str, str, int
-]  # kind ("word", "quoted", "comment", or the mark itself), value, position in the text
+Token = tuple[str, str, int]  # kind ("word", "quoted", "comment", or the mark itself), value, position in the text
 Label = tuple[str, str]  # kind and value: only bare integers can stand for unnamed leaves, '0' is a name
 
 TOKEN = re.compile(
@@ -191,9 +189,7 @@ def _leaf_ids(nodes: Nodes, leaves: list[int], text: str, names: Sequence[str] |
         seen.add(name)
         ids.append(int(name) if known is None else known[name])
     if names is not None and len(names) != len(seen):
-        raise ValueError(
-            f"The tree has {len(seen)} leaves, but {len(names)} names are given: give one a leaf."
-        )
+        raise ValueError(f"The tree has {len(seen)} leaves, but {len(names)} names are given: give one a leaf.")
     return ids
 
 
@@ -237,9 +233,7 @@ def write(tree: Tree, labels: Sequence[str], support: npt.ArrayLike | None, digi
     times = tree.node_times()
     tails = [":" + length for length in _as_text(times[tree.parents()] - times, digits)]
     tails[root] = ";"
-    marks = (
-        [""] * (n - 1) if support is None else _as_text(as_column(support, "support", n - 1, "merge"), digits)
-    )
+    marks = [""] * (n - 1) if support is None else _as_text(as_column(support, "support", n - 1, "merge"), digits)
     children = tree.children.tolist()
     pieces: list[str] = []
     stack: list[int | str] = [root]

@@ -74,9 +74,7 @@ def from_linkage(Z: npt.ArrayLike, names: Iterable[str] | None = None) -> Tree:
     wrong = np.flatnonzero(tree.sizes() != rows[:, SIZE])
     if wrong.size:
         k = int(wrong[0])
-        raise ValueError(
-            f"Z[{k}, 3] must count the {tree.sizes()[k]} leaves under merge {k}, got {rows[k, SIZE]:g}."
-        )
+        raise ValueError(f"Z[{k}, 3] must count the {tree.sizes()[k]} leaves under merge {k}, got {rows[k, SIZE]:g}.")
     return tree
 
 
@@ -134,9 +132,7 @@ def newick_with_support(
     return build(nodes, text, names, tolerance)
 
 
-def to_nexus(
-    trees: Tree | Iterable[Tree], weights: npt.ArrayLike | None = None, digits: int | None = None
-) -> str:
+def to_nexus(trees: Tree | Iterable[Tree], weights: npt.ArrayLike | None = None, digits: int | None = None) -> str:
     """Return a Nexus file: a TAXA block, and a TREES block with a translate table.
 
     Parameters
@@ -248,9 +244,7 @@ def _translation(tokens: Sequence[Token], text: str) -> dict[str, Label]:
     return table
 
 
-def _named_tree(
-    nodes: Nodes, translate: dict[str, Label], taxa: Sequence[Label], text: str, tolerance: float
-) -> Tree:
+def _named_tree(nodes: Nodes, translate: dict[str, Label], taxa: Sequence[Label], text: str, tolerance: float) -> Tree:
     """Make a tree with leaves in the order of the taxa, or of the numbers that stand for unnamed ones."""
     _rename(nodes, translate, taxa)
     names = [value for _, value in taxa]

@@ -121,9 +121,7 @@ def _pairs(count: int) -> float:
 
 
 @inline
-def _move(
-    state_table: IntArray, state_sums: FloatArray, vote: int, counts: IntArray, row: int, sign: int
-) -> None:
+def _move(state_table: IntArray, state_sums: FloatArray, vote: int, counts: IntArray, row: int, sign: int) -> None:
     """Add (sign +1) or remove (−1) a cluster's class counts in row `vote` of the table of votes and classes.
 
     `state_sums` holds Σ pairs over the cells and Σ pairs over the row totals; both are kept current.
@@ -188,9 +186,7 @@ def _encode(tree: Tree, labels: npt.ArrayLike) -> tuple[IntArray, int]:
             "list them in the order of the tree's leaves."
         )
     if values.dtype.kind == "f" and np.isnan(values).any():
-        raise ValueError(
-            "labels contain NaN; give every observation a class or drop it before building the tree."
-        )
+        raise ValueError("labels contain NaN; give every observation a class or drop it before building the tree.")
     try:
         classes, codes = np.unique(values, return_inverse=True)
     except TypeError as error:
@@ -226,9 +222,7 @@ def merge_time_errors(truth: Tree, times: npt.ArrayLike, weights: npt.ArrayLike 
     sampled, share = _weighted_times(truth, times, weights)
     for name, values in (("truth.times", truth.times), ("times", sampled)):
         if (values <= 0.0).any():
-            raise ValueError(
-                f"{name} must be positive for errors of log t; drop duplicated observations first."
-            )
+            raise ValueError(f"{name} must be positive for errors of log t; drop duplicated observations first.")
     return _errors(share @ np.log(sampled) - np.log(truth.times))
 
 
@@ -269,9 +263,7 @@ def last_time_difference(truth: Tree, times: npt.ArrayLike, weights: npt.ArrayLi
     return float(truth.times[-1] - share @ sampled[:, -1])
 
 
-def _weighted_times(
-    truth: Tree, times: npt.ArrayLike, weights: npt.ArrayLike | None
-) -> tuple[FloatArray, FloatArray]:
+def _weighted_times(truth: Tree, times: npt.ArrayLike, weights: npt.ArrayLike | None) -> tuple[FloatArray, FloatArray]:
     """Return times as (M, n−1) and weights as (M,) summing to one, or say what is wrong with them."""
     sampled = np.atleast_2d(np.asarray(times, dtype=np.float64))
     if sampled.ndim != 2 or sampled.shape[1] != truth.n_leaves - 1 or len(sampled) == 0:
@@ -285,9 +277,7 @@ def _weighted_times(
         return sampled, np.full(len(sampled), 1.0 / len(sampled))
     share = np.asarray(weights, dtype=np.float64)
     if share.shape != (len(sampled),):
-        raise ValueError(
-            f"weights must have shape ({len(sampled)},), one per row of times, got {share.shape}."
-        )
+        raise ValueError(f"weights must have shape ({len(sampled)},), one per row of times, got {share.shape}.")
     if not (np.isfinite(share).all() and (share >= 0.0).all() and share.sum() > 0.0):
         raise ValueError("weights must be finite, non-negative and not all zero.")
     return sampled, share / share.sum()
@@ -346,9 +336,7 @@ def _branch_lengths(tree: Tree) -> FloatArray:
 def _leaf_positions(a: Tree, b: Tree) -> IntArray:
     """Return where each leaf of `a` is in `b`, matched by name when both trees have names, (n,)."""
     if a.n_leaves != b.n_leaves:
-        raise ValueError(
-            f"a has {a.n_leaves} leaves and b has {b.n_leaves}; compare trees over the same leaves."
-        )
+        raise ValueError(f"a has {a.n_leaves} leaves and b has {b.n_leaves}; compare trees over the same leaves.")
     if a.names is None or b.names is None:
         return np.arange(a.n_leaves)
     position = {name: i for i, name in enumerate(b.names)}

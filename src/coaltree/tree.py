@@ -75,9 +75,7 @@ class Tree:
     times: FloatArray
     names: tuple[str, ...] | None
 
-    def __init__(
-        self, children: npt.ArrayLike, times: npt.ArrayLike, names: Iterable[str] | None = None
-    ) -> None:
+    def __init__(self, children: npt.ArrayLike, times: npt.ArrayLike, names: Iterable[str] | None = None) -> None:
         checked = _check_children(children)
         n_leaves = len(checked) + 1
         object.__setattr__(self, "children", _frozen(checked))
@@ -170,9 +168,7 @@ class Tree:
         else:
             n_merged = n - as_index(n_clusters, "n_clusters")
             if not 0 <= n_merged < n:
-                raise ValueError(
-                    f"n_clusters must be between 1 and {n}, the number of leaves, got {n_clusters}."
-                )
+                raise ValueError(f"n_clusters must be between 1 and {n}, the number of leaves, got {n_clusters}.")
         borders = np.zeros(n, dtype=np.int64)
         borders[self._gaps()[n_merged:]] = 1
         cluster = np.cumsum(borders)[self._layout.start[:n]]
@@ -312,9 +308,7 @@ def _check_children(children: npt.ArrayLike) -> IntArray:
 def _check_times(times: npt.ArrayLike, n_leaves: int) -> FloatArray:
     array = as_array(times, "times", "iuf", "real numbers of shape (n − 1,)")
     if array.shape != (n_leaves - 1,):
-        raise ValueError(
-            f"times must have shape ({n_leaves - 1},), one time a row of children, got {array.shape}."
-        )
+        raise ValueError(f"times must have shape ({n_leaves - 1},), one time a row of children, got {array.shape}.")
     checked = array.astype(np.float64) + 0.0  # −0.0 becomes 0.0, so that equal trees have equal bytes
     bad = np.flatnonzero(~(np.isfinite(checked) & (checked >= 0)))
     if bad.size:

@@ -76,9 +76,7 @@ def check_leaf_noise(leaf_noise: Any, n: int) -> Floats:
     else:
         noise = check_array(leaf_noise, "leaf_noise", 1)
     if noise.shape != (n,):
-        raise ValueError(
-            f"leaf_noise must be a number or have one entry per row of X ({n}), got {noise.shape}."
-        )
+        raise ValueError(f"leaf_noise must be a number or have one entry per row of X ({n}), got {noise.shape}.")
     if np.any(noise < 0):
         raise ValueError(f"leaf_noise must not be negative, got {float(noise.min()):.6g}.")
     return noise

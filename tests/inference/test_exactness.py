@@ -48,9 +48,7 @@ def pooled(batches):
 def disagreement(estimate, error, exact, rarest=0.0):
     """Largest distance from the truth in standard errors, over first pairs of probability > `rarest` and log times."""
     expected = np.concatenate([list(exact.first_pair.values()), exact.mean_log_times])
-    common = np.append(
-        np.array(list(exact.first_pair.values())) > rarest, np.ones(len(exact.mean_log_times), bool)
-    )
+    common = np.append(np.array(list(exact.first_pair.values())) > rarest, np.ones(len(exact.mean_log_times), bool))
     return np.max(np.abs(estimate - expected)[common] / (error[common] + 1e-4))
 
 
@@ -127,9 +125,7 @@ def test_conditional_smc_leaves_the_posterior_alone(method):
     rng = np.random.default_rng(seed(11))
     tree, rows = ct.sample_tree(n, random_state=rng), []
     for step in range(6500):
-        tree = smc.conditional_draw(
-            tree, eps, d, noise, method=method, n_particles=5, ess_threshold=0.9, rng=rng
-        )
+        tree = smc.conditional_draw(tree, eps, d, noise, method=method, n_particles=5, ess_threshold=0.9, rng=rng)
         if step >= 500:
             rows.append(statistics(tree.children[None], tree.times[None], np.ones(1), n))
     blocks = np.array(rows).reshape(30, 200, -1).mean(axis=1)

@@ -14,9 +14,7 @@ def run(X, method, n_particles, seed=0, leaf_noise=0.0, **options):
     eps, noise, log_det = leaf_distances(X, options.pop("covariance", None), leaf_noise)
     settings = {"ess_threshold": 0.5, "n_jobs": 1} | options
     rng = np.random.default_rng(seed)
-    return smc.run(
-        eps, X.shape[1], noise, log_det, method=method, n_particles=n_particles, rng=rng, **settings
-    )
+    return smc.run(eps, X.shape[1], noise, log_det, method=method, n_particles=n_particles, rng=rng, **settings)
 
 
 @pytest.mark.parametrize("method", METHODS)

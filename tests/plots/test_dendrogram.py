@@ -144,9 +144,7 @@ def test_extreme_cuts(n_clusters):
 def test_support_dots_and_texts():
     ax = plot_dendrogram(SMALL, support=[0.4, 0.8, 1.0])
     dots = dots_of(ax)
-    np.testing.assert_allclose(
-        dots.get_offsets(), [[1.0, 1.75]]
-    )  # 0.4 is below the limit, the root has no dot
+    np.testing.assert_allclose(dots.get_offsets(), [[1.0, 1.75]])  # 0.4 is below the limit, the root has no dot
     np.testing.assert_allclose(dots.get_array(), [0.8])
     assert [text.get_text() for text in ax.texts] == ["80"]
     ax = plot_dendrogram(SMALL, support=[0.4, 1.0, 1.0], min_support_shown=0.0)
@@ -214,15 +212,11 @@ def test_labels_do_not_overlap_at_any_size():
             ax.figure.canvas.draw()
             labels = ax.get_yticklabels() if orientation == "left" else ax.get_xticklabels()
             side = 1 if orientation == "left" else 0
-            boxes = np.array(
-                [text.get_window_extent().get_points()[:, side] for text in labels if text.get_text()]
-            )
+            boxes = np.array([text.get_window_extent().get_points()[:, side] for text in labels if text.get_text()])
             if len(boxes):
                 boxes = boxes[np.argsort(boxes[:, 0])]
                 overlap = boxes[:-1, 1] - boxes[1:, 0]
-                assert (
-                    overlap.max() < 0.15 * np.ptp(boxes, axis=1).max()
-                )  # the empty rims of letters may touch
+                assert overlap.max() < 0.15 * np.ptp(boxes, axis=1).max()  # the empty rims of letters may touch
             plt.close(ax.figure)
 
 

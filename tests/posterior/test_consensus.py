@@ -56,8 +56,7 @@ def test_hash_is_the_sum_of_the_leaf_keys_modulo_two_to_the_64():
     tree = random_tree(np.random.default_rng(0), 20)
     keys = consensus.leaf_keys(20)
     expected = [
-        [sum(int(keys[i, word]) for i in clade) % 2**64 for word in range(2)]
-        for clade in reference.clades_of(tree)
+        [sum(int(keys[i, word]) for i in clade) % 2**64 for word in range(2)] for clade in reference.clades_of(tree)
     ]
     assert consensus._hash_clades(tree.children[None].copy(), keys)[0].tolist() == expected
     assert max(map(max, expected)) > 2**63  # the sums did wrap
@@ -137,12 +136,9 @@ def test_consensus_agrees_with_the_twin(seed, threshold):
     posterior = noisy_posterior(np.random.default_rng(seed), noise=0.4)
     tree = posterior.consensus(threshold)
     support = reference.support(posterior)
-    expected = {
-        clade: share for clade, share in support.items() if share > 0.5 + 1e-9 and share >= threshold - 1e-9
-    }
+    expected = {clade: share for clade, share in support.items() if share > 0.5 + 1e-9 and share >= threshold - 1e-9}
     found = {
-        frozenset(np.flatnonzero(row).tolist()): share
-        for row, share in zip(tree.clades(), tree.support, strict=True)
+        frozenset(np.flatnonzero(row).tolist()): share for row, share in zip(tree.clades(), tree.support, strict=True)
     }
     assert found.keys() == expected.keys()
     assert all(found[clade] == pytest.approx(expected[clade]) for clade in expected)
@@ -209,9 +205,7 @@ def test_newick_reads_back_in_dendropy():
     dendropy = pytest.importorskip("dendropy")
     posterior = noisy_posterior(np.random.default_rng(1), n_leaves=6, noise=0.4, names=NAMES)
     tree = posterior.consensus()
-    read = dendropy.Tree.get(
-        data=tree.to_newick(), schema="newick", rooting="force-rooted", preserve_underscores=True
-    )
+    read = dendropy.Tree.get(data=tree.to_newick(), schema="newick", rooting="force-rooted", preserve_underscores=True)
     names = np.array(NAMES)
     expected = {frozenset(names[row]): share for row, share in zip(tree.clades(), tree.support, strict=True)}
     found = {
@@ -258,6 +252,4 @@ def test_pair_sums(n):
     np.testing.assert_allclose(consensus.pair_sums(children, values), expected)
     # Fewer columns: later merges count nothing.
     values[:, 1:] = 0.0
-    np.testing.assert_allclose(
-        consensus.pair_sums(children, values[:, :1]), consensus.pair_sums(children, values)
-    )
+    np.testing.assert_allclose(consensus.pair_sums(children, values[:, :1]), consensus.pair_sums(children, values))

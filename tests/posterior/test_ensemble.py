@@ -51,10 +51,7 @@ def test_basics(posterior):
     assert posterior[-1] == posterior[39]
     assert posterior[np.int64(2)] == posterior[2]
     assert [tree.times[-1] for tree in posterior] == posterior.times[:, -1].tolist()
-    assert (
-        repr(posterior)
-        == f"TreePosterior(n_leaves=10, n_trees=40, ess={posterior.ess:.4g}, log_evidence=-12.5)"
-    )
+    assert repr(posterior) == f"TreePosterior(n_leaves=10, n_trees=40, ess={posterior.ess:.4g}, log_evidence=-12.5)"
 
 
 @pytest.mark.parametrize("index", [40, -41])
@@ -183,8 +180,7 @@ def test_time_intervals(posterior):
     intervals = posterior.time_intervals(posterior[0])
     table = reference.clade_table(posterior)
     expected = [
-        [reference.quantile(table[clade], q) for q in (0.05, 0.95)]
-        for clade in reference.clades_of(posterior[0])
+        [reference.quantile(table[clade], q) for q in (0.05, 0.95)] for clade in reference.clades_of(posterior[0])
     ]
     np.testing.assert_array_equal(intervals, expected)
     narrow = posterior.time_intervals(posterior[0], level=0.2)

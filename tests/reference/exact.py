@@ -79,14 +79,12 @@ def exact_posterior(X, covariance=None, leaf_noise=0.0) -> Exact:
             time = now[..., None] + delta
             log_z = -d / 2 * np.log(2 * np.pi * v) - log_det / 2 - eps[..., None] / (2 * v)
             # dΔ = v du / 2, and du = (high − low)/2 dx on the nodes' interval [−1, 1].
-            measure = (
-                log_z - lam * delta + u - np.log(2) + np.log(WEIGHTS) + np.log((high - low) / 2)[..., None]
-            )
+            measure = log_z - lam * delta + u - np.log(2) + np.log(WEIGHTS) + np.log((high - low) / 2)[..., None]
             s1 = first.variance[..., None] + time - first.born[..., None]
             s2 = second.variance[..., None] + time - second.born[..., None]
-            mean = (s2[..., None] * first.mean[..., None, :] + s1[..., None] * second.mean[..., None, :]) / (
-                s1 + s2
-            )[..., None]
+            mean = (s2[..., None] * first.mean[..., None, :] + s1[..., None] * second.mean[..., None, :]) / (s1 + s2)[
+                ..., None
+            ]
             merged = Cluster(first.members + second.members, mean, s1 * s2 / (s1 + s2), time)
             others = [
                 Cluster(
@@ -117,7 +115,7 @@ def exact_posterior(X, covariance=None, leaf_noise=0.0) -> Exact:
         mass = np.exp(measure - top) / total
         probability[history] = float(mass.sum())
         mean_log_times += [float((mass * t).sum()) for t in log_times]
-    first = {(i, j): 0.0 for i, j in combinations(range(n), 2)}
+    first = dict.fromkeys(combinations(range(n), 2), 0.0)
     for history, p in probability.items():
         (i,), (j,) = history[0]
         first[i, j] += p

@@ -48,9 +48,7 @@ def noisy_posterior(rng, n_leaves=10, n_trees=40, noise=0.2, names=None, **chang
 
 def unrelated_posterior(rng, n_leaves=6, n_trees=15):
     """Trees that agree on nothing but the root."""
-    return make_posterior(
-        [random_tree(rng, n_leaves) for _ in range(n_trees)], rng.dirichlet(np.ones(n_trees))
-    )
+    return make_posterior([random_tree(rng, n_leaves) for _ in range(n_trees)], rng.dirichlet(np.ones(n_trees)))
 
 
 def clades_of(tree):

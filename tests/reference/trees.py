@@ -54,8 +54,7 @@ def newick(tree, labels, node=None):
         return labels[node]
     times = tree.node_times()
     parts = [
-        f"{newick(tree, labels, int(child))}:{float(times[node] - times[child])!r}"
-        for child in tree.children[node - n]
+        f"{newick(tree, labels, int(child))}:{float(times[node] - times[child])!r}" for child in tree.children[node - n]
     ]
     return f"({','.join(parts)})"
 
@@ -64,8 +63,7 @@ def clade_times(tree):
     """Return {names of the leaves under a merge: its time}, which does not depend on numbering."""
     n = tree.n_leaves
     return {
-        frozenset(tree.leaf_names[i] for i in leaves_below(tree, n + k)): float(tree.times[k])
-        for k in range(n - 1)
+        frozenset(tree.leaf_names[i] for i in leaves_below(tree, n + k)): float(tree.times[k]) for k in range(n - 1)
     }
 
 

@@ -36,9 +36,7 @@ class Particles(NamedTuple):
     streams: Stream  # (M, 4)
 
 
-def start(
-    eps: Floats, leaf_noise: Floats, n_particles: int, rng: np.random.Generator, with_cache: bool
-) -> Particles:
+def start(eps: Floats, leaf_noise: Floats, n_particles: int, rng: np.random.Generator, with_cache: bool) -> Particles:
     """Particles with every leaf alone."""
     n = len(leaf_noise)
     return Particles(
@@ -87,9 +85,7 @@ def merge(state: Particles, d: float, m: int, stage: int, i: int, j: int, delta:
     weight_i = var_j / v
     weight_j = var_i / v
     eps_ij = eps[place(i, j)]
-    state.log_joint[m] -= (
-        0.5 * live * (live - 1) * delta + 0.5 * d * math.log(2.0 * math.pi * v) + 0.5 * eps_ij / v
-    )
+    state.log_joint[m] -= 0.5 * live * (live - 1) * delta + 0.5 * d * math.log(2.0 * math.pi * v) + 0.5 * eps_ij / v
     state.times[m, stage] = time
     state.children[m, stage, 0] = min(node[i], node[j])
     state.children[m, stage, 1] = max(node[i], node[j])

@@ -162,7 +162,7 @@ def advance_local(
 @inline
 def _log_survival(d: float, eps: float, r_born: float, r_now: float) -> float:
     """log N(birth)/N(now) of a pair that did not merge, at rate 1."""
-    v, _, a, b, x_low = gig.peak(d, eps, 1.0, r_now)
+    _, _, a, b, x_low = gig.peak(d, eps, 1.0, r_now)
     if x_low < 0.0 and concave.beyond_reach(x_low, a, b):
         # Both truncations lie where the density is negligible, so only the prior's e^(−(now − birth)) is left.
         return 0.5 * (r_born - r_now)

@@ -51,9 +51,7 @@ def choose_method(method: str, n: int, d: int) -> str:
 
 
 @contextmanager
-def _in_threads(
-    n_jobs: int | None, n_particles: int
-) -> Iterator[Callable[[Callable[[int, int], None]], None]]:
+def _in_threads(n_jobs: int | None, n_particles: int) -> Iterator[Callable[[Callable[[int, int], None]], None]]:
     """Yield a function that runs `work(first, stop)` over all particles, split among threads."""
     n_threads = min(effective_n_jobs(n_jobs), n_particles)
     edges = np.linspace(0, n_particles, n_threads + 1).astype(int).tolist()
@@ -61,7 +59,12 @@ def _in_threads(
         yield lambda work: work(0, n_particles)
         return
     with ThreadPoolExecutor(n_threads) as pool:
-        yield lambda work: list(pool.map(work, edges[:-1], edges[1:])) and None
+
+        def spread(work: Callable[[int, int], None]) -> None:
+            for _ in pool.map(work, edges[:-1], edges[1:]):
+                pass
+
+        yield spread
 
 
 def systematic_counts(weights: Floats, u: float) -> Ints:
@@ -69,7 +72,8 @@ def systematic_counts(weights: Floats, u: float) -> Ints:
     n = len(weights)
     edges = np.ceil(np.cumsum(weights) / weights.sum() * n - u).astype(np.int64)
     edges[-1] = n
-    return np.diff(edges, prepend=0)
+    counts: Ints = np.diff(edges, prepend=0)
+    return counts
 
 
 def _retained_uniform(weight: float, rng: np.random.Generator) -> float:

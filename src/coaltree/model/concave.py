@@ -207,10 +207,7 @@ def draw(g: float, a: float, b: float, x_low: float, stream: Stream) -> float:
         edge_left = max(x_low, x_left - exponent(x_left, 0.0, a, b) / slope_left)
 
     mass_left = -math.expm1(slope_left * (x_low - edge_left)) / slope_left if edge_left > x_low else 0.0
-    if g == 0.0:
-        mass_middle = edge_right - edge_left
-    else:
-        mass_middle = math.expm1(g * edge_right) / g
+    mass_middle = edge_right - edge_left if g == 0.0 else math.expm1(g * edge_right) / g
     height_right = math.exp(g * edge_right) if edge_right < math.inf else 0.0
     mass_right = -height_right / slope_right
     total = mass_left + mass_middle + mass_right

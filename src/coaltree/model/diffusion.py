@@ -62,7 +62,7 @@ def whiten(X: Any, covariance: Any = None) -> Whitened:
 
 
 def pair_distances(rows: Floats) -> Floats:
-    """Squared distances ε of all pairs, packed by rows of the lower triangle: (1,0), (2,0), (2,1), (3,0) …
+    """Squared distances ε of all pairs, packed by rows of the lower triangle: (1,0), (2,0), (2,1), (3,0), and so on.
 
     The upper triangle of the reversed rows, reversed, is that order. Differences are taken before squaring, so
     close points far from the origin keep their digits.

@@ -159,9 +159,7 @@ def _draw_branches(
 
 def _add_lines(canvas: Canvas, lines: FloatArray, colours: Any, widths: FloatArray) -> None:
     canvas.ax.add_collection(
-        LineCollection(
-            list(lines), colors=colours, linewidths=widths, capstyle="projecting", joinstyle="miter"
-        ),
+        LineCollection(list(lines), colors=colours, linewidths=widths, capstyle="projecting", joinstyle="miter"),
         autolim=False,
     )
 
@@ -170,9 +168,7 @@ def _draw_intervals(canvas: Canvas, bars: FloatArray, places: FloatArray, room: 
     known = np.isfinite(bars).all(axis=1)
     ends = np.stack([canvas.xy(bars[known, side], places[known]) for side in (0, 1)], axis=1)
     width = float(np.clip(0.45 * room, 0.8, 6.0))
-    lines = LineCollection(
-        list(ends), colors=PALETTE[6], linewidths=width, alpha=0.45, capstyle="round", zorder=1
-    )
+    lines = LineCollection(list(ends), colors=PALETTE[6], linewidths=width, alpha=0.45, capstyle="round", zorder=1)
     canvas.ax.add_collection(lines, autolim=False)
 
 
@@ -231,9 +227,7 @@ def _check_support(support: npt.ArrayLike | None, n_leaves: int) -> FloatArray |
         return None
     shares = np.asarray(support, dtype=np.float64)
     if shares.shape != (n_leaves - 1,):
-        raise ValueError(
-            f"support must have shape ({n_leaves - 1},), one value per merge, got {shares.shape}."
-        )
+        raise ValueError(f"support must have shape ({n_leaves - 1},), one value per merge, got {shares.shape}.")
     if not ((shares >= 0.0) & (shares <= 1.0)).all():
         raise ValueError("support must hold probabilities between 0 and 1; divide percentages by 100.")
     return shares
@@ -244,9 +238,7 @@ def _check_intervals(intervals: npt.ArrayLike | None, n_leaves: int) -> FloatArr
         return None
     bars = np.asarray(intervals, dtype=np.float64)
     if bars.shape != (n_leaves - 1, 2):
-        raise ValueError(
-            f"intervals must have shape ({n_leaves - 1}, 2), one row per merge, got {bars.shape}."
-        )
+        raise ValueError(f"intervals must have shape ({n_leaves - 1}, 2), one row per merge, got {bars.shape}.")
     if (bars[:, 0] > bars[:, 1]).any():
         raise ValueError("intervals must be (lower, upper) in every row; swap their columns.")
     return bars

@@ -64,16 +64,12 @@ def plot_densitree(
         raise ValueError(f"max_trees must be at least 1, got {max_trees}.")
     reference = posterior.mcc_tree() if reference is None else reference
     if reference.n_leaves != n:
-        raise ValueError(
-            f"reference has {reference.n_leaves} leaves, the posterior {n}; use the same leaves."
-        )
+        raise ValueError(f"reference has {reference.n_leaves} leaves, the posterior {n}; use the same leaves.")
 
     chosen = np.argsort(-posterior.weights, kind="stable")[:max_trees]
     chosen = chosen[posterior.weights[chosen] > 0.0]
     children = np.concatenate([posterior.children[chosen], reference.children[None]])
-    times, leaf_time = drawn_times(
-        np.concatenate([posterior.times[chosen], reference.times[None]]), time_scale
-    )
+    times, leaf_time = drawn_times(np.concatenate([posterior.times[chosen], reference.times[None]]), time_scale)
     canvas = make_canvas(ax, orientation, n)
     order = ladderised_order(reference)
     places = node_places(children, order)

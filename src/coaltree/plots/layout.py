@@ -58,8 +58,7 @@ def make_canvas(ax: Axes | None, orientation: Orientation, n_leaves: int) -> Can
     """Check the orientation; make a figure of a fitting size when no axes are given."""
     if orientation not in ("left", "right", "top", "bottom"):
         raise ValueError(
-            'orientation must be "left", "right", "top" or "bottom", the side of the root, '
-            f"got {orientation!r}."
+            f'orientation must be "left", "right", "top" or "bottom", the side of the root, got {orientation!r}.'
         )
     if ax is None:
         long = float(np.clip(0.19 * n_leaves + 0.9, 3.0, 9.0))
@@ -106,18 +105,14 @@ def finish_axes(canvas: Canvas, n_leaves: int, time_limits: tuple[float, float],
     """Set limits and scale, keep only the time axis' spine, put the leaves opposite the root."""
     ax, horizontal = canvas.ax, canvas.time_is_horizontal
     time_axis, leaf_axis = (ax.xaxis, ax.yaxis) if horizontal else (ax.yaxis, ax.xaxis)
-    set_time_scale, set_time_limits = (
-        (ax.set_xscale, ax.set_xlim) if horizontal else (ax.set_yscale, ax.set_ylim)
-    )
+    set_time_scale, set_time_limits = (ax.set_xscale, ax.set_xlim) if horizontal else (ax.set_yscale, ax.set_ylim)
     set_leaf_limits = ax.set_ylim if horizontal else ax.set_xlim
     if scale == "sqrt":
         set_time_scale("function", functions=(lambda t: np.sqrt(np.maximum(t, 0.0)), np.square))
     else:
         set_time_scale(scale)
     leaf_time, root_time = time_limits
-    set_time_limits(
-        *((root_time, leaf_time) if canvas.orientation in ("left", "bottom") else (leaf_time, root_time))
-    )
+    set_time_limits(*((root_time, leaf_time) if canvas.orientation in ("left", "bottom") else (leaf_time, root_time)))
     margin = max(0.8, 0.01 * n_leaves)
     set_leaf_limits(-margin, n_leaves - 1 + margin)
     for side in ("left", "right", "top", "bottom"):

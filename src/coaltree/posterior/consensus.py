@@ -72,7 +72,7 @@ def mean_time_of_clades(ids: IntArray, times: FloatArray, weights: FloatArray) -
 
 
 def clade_credibility(ids: IntArray, weights: FloatArray) -> FloatArray:
-    """Log of the product of the clade supports of every tree, (M,); −inf for trees of no weight."""
+    """log of the product of the clade supports of every tree, (M,); −inf for trees of no weight."""
     with np.errstate(divide="ignore"):
         log_support = np.log(support_of_clades(ids, weights))
     score: FloatArray = log_support[ids].sum(axis=1)
@@ -181,9 +181,7 @@ def majority_consensus(
     strict consensus.
     """
     if not 0.5 <= threshold <= 1.0:
-        raise ValueError(
-            f"threshold must be in [0.5, 1], got {threshold}: clades below one half can conflict."
-        )
+        raise ValueError(f"threshold must be in [0.5, 1], got {threshold}: clades below one half can conflict.")
     n = children.shape[1] + 1
     ids = clade_ids(children)
     support = support_of_clades(ids, weights)
@@ -299,9 +297,7 @@ def _draw(children: IntArray) -> tuple[SmallIntArray, SmallIntArray, SmallIntArr
 
 
 @kernel
-def _sum_over_trees(
-    place: SmallIntArray, leaf: SmallIntArray, gap: SmallIntArray, values: FloatArray
-) -> FloatArray:
+def _sum_over_trees(place: SmallIntArray, leaf: SmallIntArray, gap: SmallIntArray, values: FloatArray) -> FloatArray:
     n_trees, n = place.shape
     n_counted = values.shape[1]
     one_way = np.zeros((n, n))

@@ -192,8 +192,7 @@ class TreePosterior:
         """Clade numbers of the sampled trees and, in the last row, of `tree`, (M+1, n−1)."""
         if tree.n_leaves != self.n_leaves:
             raise ValueError(
-                f"tree has {tree.n_leaves} leaves and the posterior {self.n_leaves}: "
-                "pass a tree over the same leaves."
+                f"tree has {tree.n_leaves} leaves and the posterior {self.n_leaves}: pass a tree over the same leaves."
             )
         if self.names is not None and tree.names is not None and tuple(tree.names) != self.names:
             raise ValueError("tree must name its leaves as the posterior does, in the same order.")
@@ -237,9 +236,7 @@ def _plain(info: Mapping[str, Any]) -> dict[str, Any]:
     try:
         plain: dict[str, Any] = json.loads(json.dumps(dict(info)))
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"info must be a mapping of JSON values: {error}; convert arrays with .tolist()."
-        ) from error
+        raise ValueError(f"info must be a mapping of JSON values: {error}; convert arrays with .tolist().") from error
     return plain
 
 

@@ -103,9 +103,7 @@ def sample_posterior(
             "n_particles": n_particles,
             "ess_threshold": ess_threshold,
             "leaf_noise": float(noise[0]) if np.all(noise == noise[0]) else noise.tolist(),
-            "random_state": int(random_state)
-            if isinstance(random_state, numbers.Integral)
-            else repr(random_state),
+            "random_state": int(random_state) if isinstance(random_state, numbers.Integral) else repr(random_state),
             "n_resampled": int(result.resampled.sum()),
         },
     )

@@ -68,8 +68,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         ) from error
     if version > FORMAT_VERSION:
         raise ValueError(
-            f"{name} has format version {version} and this coaltree reads up to {FORMAT_VERSION}: "
-            "upgrade coaltree."
+            f"{name} has format version {version} and this coaltree reads up to {FORMAT_VERSION}: upgrade coaltree."
         )
     if _digest(contents) != checksum:
         raise ValueError(f"{name} is damaged: its contents do not match their checksum.")
