@@ -59,13 +59,52 @@ def choices_postpost(d: float, lam: float, now: float, eps: Floats, offset: Floa
 
 
 @inline
+def log_local_bound(d: float, eps: float, lam: float, r_high: float) -> float:
+    """Upper bound, to the accuracy of Laplace's formula, of the local evidence over all r ≤ r_high; falls with ε.
+
+    With g(v) = v^(−d/2) e^(−ε/2v), Z(r) satisfies Z′ = (λZ − g)/2: it rises to one peak, where λZ = g, and falls. If it
+    still rises at r_high that is its maximum; otherwise its peak lies at some r ≤ ε/d and is g/λ there.
+    """
+    at_end = gig.log_local_laplace(d, eps, lam, r_high)
+    if r_high <= 0.0 or at_end + math.log(lam) >= -0.5 * (d * math.log(r_high) + eps / r_high):
+        return at_end
+    v = min(r_high, eps / d)
+    return -0.5 * (d * math.log(v) + eps / v) - math.log(lam)
+
+
+@inline
+def farthest_worth_a_look(d: float, lam: float, now: float, eps: Floats, offset: Floats, log_q: Floats) -> float:
+    """An ε beyond which every live pair is negligible beside the closest one."""
+    n_pairs = log_q.size
+    nearest = int(np.argmin(eps[:n_pairs]))
+    i, j = slots(nearest)
+    low = eps[nearest]
+    high = eps[:n_pairs].max()
+    enough = gig.log_local_laplace(d, low, lam, 2.0 * now + offset[i] + offset[j]) - NEGLIGIBLE
+    r_high = 2.0 * (now + offset.max())
+    if low <= 0.0 or log_local_bound(d, high, lam, r_high) > enough:
+        return math.inf
+    for _ in range(10):
+        middle = math.sqrt(low) * math.sqrt(high)
+        if log_local_bound(d, middle, lam, r_high) > enough:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+@inline
 def choices_tpost(d: float, lam: float, now: float, eps: Floats, offset: Floats, log_q: Floats) -> None:
     """log q̃ of every live pair: the local evidence by truncated Laplace."""
+    farthest = farthest_worth_a_look(d, lam, now, eps, offset, log_q)
     pair = 0
     for i in range(1, offset.size):
         base = 2.0 * now + offset[i]
         for j in range(i):
-            log_q[pair] = gig.log_local_laplace(d, eps[pair], lam, base + offset[j])
+            if eps[pair] > farthest:
+                log_q[pair] = -math.inf
+            else:
+                log_q[pair] = gig.log_local_laplace(d, eps[pair], lam, base + offset[j])
             pair += 1
 
 

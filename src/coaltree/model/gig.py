@@ -26,11 +26,20 @@ Floats = npt.NDArray[np.float64]
 
 
 @inline
+def mode_in_log(p: float, eps: float, lam: float) -> tuple[float, float]:
+    """√(p² + λε) = A + B at the mode in log v, and the mode itself."""
+    product = lam * eps
+    root = math.sqrt(p * p + product)
+    if not 1e-290 < product < 1e290:
+        root = math.hypot(p, math.sqrt(lam) * math.sqrt(eps))
+    return root, eps / (root - p) if p < 0.0 else (p + root) / lam
+
+
+@inline
 def peak(d: float, eps: float, lam: float, r: float) -> tuple[float, float, float, float, float]:
     """Put the integrand in the normal form of `concave`: v*, g, A, B, x_low with v = v* e^x."""
     p = 1.0 - 0.5 * d
-    root = math.sqrt(p * p + lam * eps) if eps < 1e280 else math.hypot(p, math.sqrt(lam) * math.sqrt(eps))
-    v = eps / (root - p) if p < 0.0 else (p + root) / lam
+    root, v = mode_in_log(p, eps, lam)
     if v > r:
         return v, 0.0, 0.5 * eps / v, 0.5 * lam * v, math.log(r / v)
     a = 0.5 * eps / r
@@ -51,8 +60,7 @@ def log_local(d: float, eps: float, lam: float, r: float) -> float:
 def log_local_laplace(d: float, eps: float, lam: float, r: float) -> float:
     """Laplace's approximation of `log_local`, truncated at r: two logarithms, and an erfc where truncation matters."""
     p = 1.0 - 0.5 * d
-    root = math.sqrt(p * p + lam * eps) if eps < 1e280 else math.hypot(p, math.sqrt(lam) * math.sqrt(eps))
-    v = eps / (root - p) if p < 0.0 else (p + root) / lam
+    root, v = mode_in_log(p, eps, lam)
     if v > r:
         # At the mode A + B = root. The truncation costs nothing when it is 8 standard deviations away.
         area = math.sqrt(2.0 * math.pi / root)

@@ -1,0 +1,274 @@
+"""A tree that changes in place: pointers, times and Gaussian messages in both directions.
+
+Nodes keep their numbers while they move, so merges are not in time order here. Leaves are 0 … n−1, merges n … 2n−2, and
+row 2n−1 is an origin at infinite time whose first child is the root: nothing has to ask whether it is at the root. Messages from
+below are always up to date. Messages from above are filled in on the way down, by whoever walks there.
+
+A cut takes a subtree and its parent merge out; the parent's number waits for the subtree to be attached again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree._compile import inline, kernel
+from coaltree.inference.attachment import Edge, Others, fill_exposure, n_until
+from coaltree.tree import Tree
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class Chain(NamedTuple):
+    """The state of a Markov chain on trees over n whitened rows."""
+
+    children: Ints  # (2n, 2), −1 for none
+    parent: Ints  # (2n,)
+    time: Floats  # (2n,), 0 at leaves, infinite at the origin
+    mean: Floats  # (2n−1, d), from below
+    variance: Floats  # (2n−1,)
+    above_mean: Floats  # (2n−1, d), from above, at the parent
+    above_variance: Floats  # (2n−1,)
+    merge_times: Floats  # (n−1,), sorted
+    others: Others  # all merges but one
+    log_joint: Floats  # (1,), up to −½(n−1) log|Φ|
+
+
+def make_chain(tree: Tree, rows: Floats, leaf_noise: Floats) -> Chain:
+    """Start a chain at a tree over whitened rows (n, d); d = 0 leaves the prior alone."""
+    n, d = rows.shape
+    origin = 2 * n - 1
+    children = np.full((2 * n, 2), -1, dtype=np.int64)
+    children[n:origin] = tree.children
+    children[origin, 0] = origin - 1
+    parent = np.append(tree.parents(), -1)
+    parent[origin - 1] = origin
+    mean = np.zeros((origin, d))
+    mean[:n] = rows
+    variance = np.zeros(origin)
+    variance[:n] = leaf_noise
+    state = Chain(
+        children=children,
+        parent=parent,
+        time=np.append(tree.node_times(), math.inf),
+        mean=mean,
+        variance=variance,
+        above_mean=np.zeros((origin, d)),
+        above_variance=np.zeros(origin),
+        merge_times=tree.times.copy(),
+        others=Others(np.zeros(n - 2), np.zeros(n - 1)),
+        log_joint=np.zeros(1),
+    )
+    recompute(state)
+    return state
+
+
+def to_arrays(state: Chain) -> tuple[Ints, Floats]:
+    """Children (n−1, 2) and times (n−1,) with merges in time order; where times are tied, children come first."""
+    n_merges = len(state.merge_times)
+    order = np.empty(n_merges, dtype=np.int64)
+    upwards(state, order)
+    order = order[np.argsort(state.time[order], kind="stable")]
+    number = np.arange(2 * n_merges + 1)
+    number[order] = np.arange(n_merges + 1, 2 * n_merges + 1)
+    return np.sort(number[state.children[order]], axis=1), state.time[order]
+
+
+def to_tree(state: Chain, names: tuple[str, ...] | None = None) -> Tree:
+    """Return the tree that a chain is at."""
+    return Tree(*to_arrays(state), names)
+
+
+@inline
+def squared_distance(x: Floats, y: Floats) -> float:
+    """|x − y|², by four sums that need not wait for each other."""
+    sum_0 = sum_1 = sum_2 = sum_3 = 0.0
+    whole = x.size - x.size % 4
+    for i in range(0, whole, 4):
+        gap_0 = x[i] - y[i]
+        gap_1 = x[i + 1] - y[i + 1]
+        gap_2 = x[i + 2] - y[i + 2]
+        gap_3 = x[i + 3] - y[i + 3]
+        sum_0 += gap_0 * gap_0
+        sum_1 += gap_1 * gap_1
+        sum_2 += gap_2 * gap_2
+        sum_3 += gap_3 * gap_3
+    for i in range(whole, x.size):
+        gap_0 = x[i] - y[i]
+        sum_0 += gap_0 * gap_0
+    return (sum_0 + sum_1) + (sum_2 + sum_3)
+
+
+@inline
+def other_child(state: Chain, node: int) -> int:
+    """The sibling of a node."""
+    children = state.children[state.parent[node]]
+    return children[1] if children[0] == node else children[0]
+
+
+@inline
+def replace_child(state: Chain, parent: int, old: int, new: int) -> None:
+    """Let `new` take the place of `old` under `parent`."""
+    state.children[parent, 0 if state.children[parent, 0] == old else 1] = new
+    state.parent[new] = parent
+
+
+@inline
+def _blend(state: Chain, node: int, other: Floats, share: float, out: Floats) -> None:
+    """out = (1 − share) mean[node] + share · other."""
+    mean = state.mean[node]
+    for i in range(mean.size):
+        out[i] = mean[i] + share * (other[i] - mean[i])
+
+
+@inline
+def look_below(state: Chain, node: int) -> float:
+    """Message of a merge from its two children; returns v."""
+    left, right = state.children[node]
+    var_left = state.variance[left] + state.time[node] - state.time[left]
+    var_right = state.variance[right] + state.time[node] - state.time[right]
+    v = var_left + var_right
+    share = var_left / v if v > 0.0 else 0.5
+    state.variance[node] = var_left * (1.0 - share)
+    _blend(state, left, state.mean[right], share, state.mean[node])
+    return v
+
+
+@inline
+def look_below_to_root(state: Chain, node: int) -> None:
+    """Bring the messages of a merge and all its ancestors up to date."""
+    while node < state.parent.size - 1:
+        look_below(state, node)
+        node = state.parent[node]
+
+
+@inline
+def look_above(state: Chain, node: int) -> None:
+    """Message to the upper end of a node's edge from all but its own side."""
+    parent = state.parent[node]
+    origin = state.parent.size - 1
+    if parent == origin:
+        state.above_variance[node] = math.inf
+        for i in range(state.mean.shape[1]):
+            state.above_mean[node, i] = 0.0
+        return
+    sibling = other_child(state, node)
+    var_sibling = state.variance[sibling] + state.time[parent] - state.time[sibling]
+    var_above = state.above_variance[parent] + state.time[state.parent[parent]] - state.time[parent]
+    total = var_sibling + var_above
+    share = var_sibling / total if total > 0.0 else 0.5
+    state.above_variance[node] = var_sibling * (1.0 - share)
+    _blend(state, sibling, state.above_mean[parent], share, state.above_mean[node])
+
+
+@inline
+def edge_between(state: Chain, node: int, upper: int, cut: int) -> Edge:
+    """The edge from `node` to the parent of `upper`, as the subtree under `cut` sees it.
+
+    In a tree without the subtree, `upper` is `node`; otherwise it is their common parent.
+    """
+    high = state.time[state.parent[upper]]
+    rooted = high == math.inf
+    return Edge(
+        low=max(state.time[node], state.time[cut]),
+        high=high,
+        below=state.variance[node] - state.time[node],
+        above=state.above_variance[upper] + high,
+        offset=state.variance[cut] - state.time[cut],
+        eps_below=squared_distance(state.mean[cut], state.mean[node]),
+        eps_above=0.0 if rooted else squared_distance(state.mean[cut], state.above_mean[upper]),
+        eps_span=0.0 if rooted else squared_distance(state.mean[node], state.above_mean[upper]),
+    )
+
+
+@inline
+def set_aside(state: Chain, time: float) -> None:
+    """Put all merge times but one, which is `time`, into `others`."""
+    others = state.others.times
+    skipped = n_until(state.merge_times, time) - 1
+    for k in range(others.size):
+        others[k] = state.merge_times[k if k < skipped else k + 1]
+    fill_exposure(state.others)
+
+
+@inline
+def put_back(state: Chain, time: float) -> None:
+    """Merge times are `others` and `time`."""
+    others = state.others.times
+    place = n_until(others, time)
+    for k in range(others.size):
+        state.merge_times[k if k < place else k + 1] = others[k]
+    state.merge_times[place] = time
+
+
+@inline
+def detach(state: Chain, cut: int) -> None:
+    """Take the subtree under `cut` and its parent merge out; messages from below stay right for the rest."""
+    merge = state.parent[cut]
+    set_aside(state, state.time[merge])
+    upper = state.parent[merge]
+    replace_child(state, upper, merge, other_child(state, cut))
+    look_below_to_root(state, upper)
+
+
+@inline
+def attach(state: Chain, cut: int, node: int, time: float) -> None:
+    """Hang a detached subtree on the edge above `node`."""
+    merge = state.parent[cut]
+    put_back(state, time)
+    replace_child(state, state.parent[node], node, merge)
+    state.children[merge, 0] = node
+    state.children[merge, 1] = cut
+    state.parent[node] = merge
+    state.time[merge] = time
+    look_below_to_root(state, merge)
+
+
+@kernel
+def upwards(state: Chain, out: Ints) -> None:
+    """All merges, children before parents, out (n−1,)."""
+    n_merges = out.size
+    filled = n_merges
+    # Read backwards, a walk from the root that puts each parent before its children.
+    out[filled - 1] = state.children[-1, 0]
+    filled -= 1
+    reader = n_merges - 1
+    while reader >= 0:
+        for child in state.children[out[reader]]:
+            if child > n_merges:
+                filled -= 1
+                out[filled] = child
+        reader -= 1
+
+
+@inline
+def log_prior(merge_times: Floats) -> float:
+    """−Σ λ_k Δ_k."""
+    total = 0.0
+    before = 0.0
+    for k in range(merge_times.size):
+        live = merge_times.size + 1 - k
+        total -= 0.5 * live * (live - 1) * (merge_times[k] - before)
+        before = merge_times[k]
+    return total
+
+
+@kernel
+def recompute(state: Chain) -> None:
+    """All messages from below and the log joint, from pointers and times."""
+    n_merges, d = state.merge_times.size, state.mean.shape[1]
+    order = np.empty(n_merges, dtype=np.int64)
+    upwards(state, order)
+    log_likelihood = 0.0
+    for k in range(n_merges):
+        node = order[k]
+        left, right = state.children[node]
+        eps = squared_distance(state.mean[left], state.mean[right])
+        v = look_below(state, node)
+        if d > 0:
+            log_likelihood -= 0.5 * (d * math.log(2.0 * math.pi * v) + (eps / v if eps > 0.0 else 0.0))
+    state.log_joint[0] = log_prior(state.merge_times) + log_likelihood

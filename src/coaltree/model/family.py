@@ -1,0 +1,153 @@
+"""The protocol of a family of Φ: its state, what a prior and its MCMC kernel must offer, and the checks they share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaln
+
+from coaltree.model.roots import Root
+from coaltree.validation import check_array, check_count
+
+Floats = npt.NDArray[np.float64]
+Values = Mapping[str, float | Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """One value of Φ = amplitude · R Rᵀ. `values` names its parameters and suffices to rebuild it to the last bit."""
+
+    values: Values
+    root: Root
+    amplitude: float = 1.0
+
+    @property
+    def d(self) -> int:
+        """Dimension."""
+        return self.root.d
+
+    @property
+    def log_det(self) -> float:
+        """log|Φ|."""
+        return self.root.log_det + self.d * math.log(self.amplitude)
+
+    @property
+    def factor(self) -> Floats:
+        """Lower Cholesky factor of Φ, (d, d)."""
+        return math.sqrt(self.amplitude) * self.root.factor
+
+    def matrix(self) -> Floats:
+        """Φ, (d, d)."""
+        return self.amplitude * self.root.matrix()
+
+    def whiten(self, rows: Floats) -> Floats:
+        """Return W, (n, d), with W Wᵀ = X Φ⁻¹ Xᵀ, by whichever square root of Φ is cheapest."""
+        return self.root.whiten(rows) / math.sqrt(self.amplitude)
+
+    def trace_solve(self, S: Floats) -> float:
+        """tr(Φ⁻¹ S)."""
+        return self.root.trace_solve(S) / self.amplitude
+
+    def log_likelihood(self, S: Floats, m: int) -> float:
+        """−(m/2) log|Φ| − ½ tr(Φ⁻¹ S): log p(X | tree, Φ) up to terms without Φ."""
+        return -0.5 * (m * self.log_det + self.trace_solve(S))
+
+
+@runtime_checkable
+class CovarianceFamily(Protocol):
+    """A prior on Φ with an MCMC kernel for its posterior given S and m. Families and states are never changed."""
+
+    def start(self, guess: Any) -> State:
+        """Return a place to begin, from a rough (d, d) covariance such as that of the data."""
+        ...
+
+    def from_values(self, values: Values, d: int) -> State:
+        """Rebuild the state with these `values`, to the last bit."""
+        ...
+
+    def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
+        """Apply one MCMC kernel that leaves p(state | S, m) invariant."""
+        ...
+
+    def log_prior(self, state: State) -> float:
+        """Log prior density, with respect to the measure the family names."""
+        ...
+
+    def sample_prior(self, d: int, rng: np.random.Generator) -> State:
+        """Draw from the prior, exactly."""
+        ...
+
+    def rescale(self, state: State, c: float) -> tuple[State, float]:
+        """Return the state with Φ/c and the log of (prior density ratio × Jacobian); −inf if Φ cannot be rescaled.
+
+        It is Φ's share of log acceptance for (t, s₀, Φ) → (ct, cs₀, Φ/c), which leaves the likelihood alone.
+        """
+        ...
+
+    def summarise(self, states: Sequence[State]) -> State:
+        """Return one state in the middle of many: medians, or for full matrices the inverse of the mean precision."""
+        ...
+
+
+def check_positive(value: Any, name: str) -> float:
+    """Return a positive finite number."""
+    number = float(check_array([value], name, 1)[0])
+    if number <= 0:
+        raise ValueError(f"{name} must be positive, got {number:.6g}.")
+    return number
+
+
+def check_dimension(d: Any, known: int | None = None) -> int:
+    """Return d ≥ 1, equal to the family's own dimension if it has one."""
+    d = check_count(d, "d", at_least=1)
+    if known is not None and d != known:
+        raise ValueError(f"d must be {known}, the dimension of this covariance, got {d}.")
+    return d
+
+
+def check_scatter(S: Any, m: Any, d: int, per_column: bool = False) -> tuple[Floats, Any]:
+    """Return S (d, d) and the number of contrasts behind it: an int, or (d,) counts where columns may differ."""
+    S = check_array(S, "S", 2)
+    if S.shape != (d, d):
+        raise ValueError(f"S must be ({d}, {d}) like the covariance, got shape {S.shape}.")
+    if np.any(np.diag(S) < 0):
+        raise ValueError("S must be a sum of u uᵀ, but its diagonal has negative entries.")
+    if per_column and np.ndim(m) == 1:
+        counts = np.asarray(m)
+        if counts.shape != (d,) or counts.dtype.kind not in "iu" or np.any(counts < 0):
+            raise ValueError(f"m must be a count or {d} counts, one per column, got {m!r}.")
+        return S, counts
+    return S, check_count(m, "m", at_least=0)
+
+
+def guess_variances(guess: Any, d: int | None = None) -> Floats:
+    """Return the variances (d,) of a rough covariance, all positive: a constant column gets a millionth of the mean."""
+    guess = check_array(guess, "guess", 2)
+    if guess.shape[0] != guess.shape[1] or guess.shape[0] < 1 or (d is not None and len(guess) != d):
+        raise ValueError(f"guess must be a {'square' if d is None else (d, d)} matrix, got shape {guess.shape}.")
+    variances = np.diag(guess)
+    if np.any(variances < 0) or not np.any(variances > 0):
+        raise ValueError("guess must have a non-negative diagonal with a positive entry: is every column constant?")
+    return np.maximum(variances, 1e-6 * variances.mean())
+
+
+def log_inverse_gamma(x: Any, shape: Any, scale: Any) -> float:
+    """Log density of IG(shape, scale), summed over the entries of x."""
+    return float(np.sum(shape * np.log(scale) - gammaln(shape) - (shape + 1.0) * np.log(x) - scale / x))
+
+
+def sample_inverse_gamma(shape: Any, scale: Any, rng: np.random.Generator) -> Any:
+    """Draw from IG(shape, scale)."""
+    return scale / rng.gamma(shape)
+
+
+def median(states: Sequence[State], name: str) -> Any:
+    """Median of one named value over states."""
+    if not len(states):
+        raise ValueError("states must hold at least one state to summarise, got none.")
+    return np.median([state.values[name] for state in states], axis=0)

@@ -1,0 +1,288 @@
+r"""Φ from a Gaussian process over the features: any scikit-learn kernel on their coordinates.
+
+    Φ = amplitude · (K(θ) + jitter · k̄ · I),   k̄ the mean of K's diagonal,
+
+amplitude ~ IG(shape, scale) and θ, the logarithms of the kernel's free hyperparameters, uniform within the kernel's
+bounds (where K is positive definite). One update slice-samples each θ with the amplitude integrated out,
+
+    log p(S | θ) = −(m/2) log|K| − (shape + md/2) log(scale + ½ tr(K⁻¹S)) + const,
+
+then draws amplitude | θ, S ~ IG(shape + md/2, scale + ½ tr(K⁻¹S)) exactly.
+
+The paper's covariances, in scikit-learn's words (its squared-exponential ℓ is a squared length, exp(−d²/2ℓ), so
+length_scale = √ℓ; being uniform in log length_scale is being uniform in log ℓ):
+
+    RBF() + WhiteKernel()                                                                squared exponential + noise
+    Columns(Matern(nu=1.5), [0]) * Columns(Matern(nu=1.5), [1]) + WhiteKernel()          axis-wise Matérn on an image
+
+The amplitude multiplies all of K, so noise levels are relative to it, and a free constant in front of the kernel would
+say the same thing twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import Kernel
+
+from coaltree.model.covariance import DEFAULT_SCALE, DEFAULT_SHAPE
+from coaltree.model.family import (
+    CovarianceFamily,
+    State,
+    Values,
+    check_dimension,
+    check_positive,
+    check_scatter,
+    guess_variances,
+    log_inverse_gamma,
+    median,
+    sample_inverse_gamma,
+)
+from coaltree.model.kernels import Columns, find_grid
+from coaltree.model.roots import DenseRoot, KroneckerRoot, Root
+from coaltree.model.slice import slice_step
+from coaltree.validation import check_array
+
+__all__ = ["Columns", "GaussianProcess"]
+
+Floats = npt.NDArray[np.float64]
+MAX_PRIOR_DRAWS = 1000
+
+
+class GaussianProcess(CovarianceFamily):
+    """Φ = amplitude · K(coordinates; θ).
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel
+        Its free hyperparameters are learned within their bounds, which must be finite; those marked "fixed" are kept.
+    coordinates : array (d, q) or (d,)
+        Where each feature lies: times, pixel positions, …
+    shape, scale : float
+        The amplitude's inverse-gamma prior.
+    amplitude : float, optional
+        Keep the amplitude at this value instead of learning it (then Φ cannot be rescaled).
+    jitter : float
+        Added to the diagonal, relative to its mean, so that smooth kernels stay positive definite in floating point.
+        S = Σ u uᵀ itself carries rounding errors of 1e-16 or so: nothing much below 1e-12 can be told from zero.
+    width : float
+        First guess of a slice's length, in log units. Any is correct.
+    separable : bool
+        Use the Kronecker structure of a product of `Columns` kernels on a full grid, if there is one.
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        coordinates: Any,
+        shape: float = DEFAULT_SHAPE,
+        scale: float = DEFAULT_SCALE,
+        amplitude: float | None = None,
+        jitter: float = 1e-10,
+        width: float = 1.0,
+        separable: bool = True,
+    ) -> None:
+        if not isinstance(kernel, Kernel):
+            raise TypeError(
+                f"covariance must be a scikit-learn kernel, a matrix or a name, got {kernel!r} of type "
+                f"{type(kernel).__name__}. Kernels are instances of sklearn.gaussian_process.kernels.Kernel."
+            )
+        if coordinates is None:
+            raise TypeError("coordinates must be given with a kernel: one row per column of X, got None.")
+        self.coordinates = check_array(coordinates, "coordinates", 1 if np.ndim(coordinates) == 1 else 2)
+        self.coordinates = self.coordinates.reshape(len(self.coordinates), -1)
+        if self.coordinates.size == 0:
+            raise ValueError(f"coordinates must not be empty, got shape {self.coordinates.shape}.")
+        self.shape, self.scale = check_positive(shape, "shape"), check_positive(scale, "scale")
+        self.amplitude = None if amplitude is None else check_positive(amplitude, "amplitude")
+        self.jitter = float(check_array([jitter], "jitter", 1)[0])
+        if self.jitter < 0:
+            raise ValueError(f"jitter must not be negative, got {self.jitter:.6g}.")
+        self.width = check_positive(width, "width")
+        self.kernel = clone(kernel)  # what the caller does to theirs later does not matter
+        self.names = [(each.name, each.n_elements) for each in self.kernel.hyperparameters if not each.fixed]
+        self._check_bounds()
+        self._check_kernel()
+        self.grid = find_grid(self.kernel, self.coordinates) if separable else None
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return len(self.coordinates)
+
+    def _check_bounds(self) -> None:
+        with np.errstate(all="ignore"):
+            self.bounds = np.asarray(self.kernel.bounds, dtype=np.float64).reshape(-1, 2)
+            self.theta = np.asarray(self.kernel.theta, dtype=np.float64)
+        labels = [name for name, count in self.names for _ in range(count)]
+        for label, (low, high), theta in zip(labels, self.bounds, self.theta, strict=True):
+            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+                raise ValueError(
+                    f"kernel must have finite, positive bounds for {label}, lower below upper, got "
+                    f"({math.exp(low):.6g}, {math.exp(high):.6g}): its prior is uniform in log between them. Set "
+                    f'{label}_bounds, or mark it "fixed".'
+                )
+            if not low <= theta <= high:
+                raise ValueError(
+                    f"kernel has {label} = {math.exp(theta):.6g} outside its bounds ({math.exp(low):.6g}, "
+                    f"{math.exp(high):.6g}). Move the value or the bounds."
+                )
+
+    def _check_kernel(self) -> None:
+        try:
+            K = np.asarray(self.kernel(self.coordinates))
+        except Exception as error:
+            raise ValueError(
+                f"kernel cannot be evaluated on coordinates of shape {self.coordinates.shape}: {error}"
+            ) from error
+        if K.shape != (self.d, self.d):
+            raise ValueError(f"kernel must give a ({self.d}, {self.d}) matrix, got shape {K.shape}.")
+        if not np.allclose(K, K.T, rtol=1e-8, atol=1e-8 * float(np.abs(K).max())):
+            raise ValueError("kernel must give a finite symmetric matrix on the coordinates.")
+
+    def _root(self, theta: Floats, kernel: Any) -> Root | None:
+        """Root of K(θ) with jitter, or None where that is not positive definite; sets the theta of `kernel`."""
+        try:
+            with np.errstate(all="ignore"):
+                if theta.size:
+                    kernel.theta = theta
+                if self.grid is not None:
+                    return self.grid.root(kernel, self.jitter)
+                K = np.array(kernel(self.coordinates), dtype=np.float64)
+                K[np.diag_indices(self.d)] += self.jitter * np.diag(K).mean()
+                return DenseRoot.of(K) if np.all(np.isfinite(K)) else None
+        except np.linalg.LinAlgError:
+            return None
+
+    def _state(self, theta: Floats, amplitude: float) -> State | None:
+        """State at θ, or None where K is not positive definite.
+
+        Values are kept on their natural scale and are what defines the state, so θ is read back from them.
+        """
+        values: dict[str, float | Floats] = {"amplitude": float(amplitude)}
+        natural, used = np.exp(theta), 0
+        for name, count in self.names:
+            values[name] = float(natural[used]) if count == 1 else natural[used : used + count]
+            used += count
+        root = self._root(self._theta(values), clone(self.kernel))
+        return None if root is None else State(values, root, float(amplitude))
+
+    def _theta(self, values: Values) -> Floats:
+        parts = [np.atleast_1d(values[name]) for name, _ in self.names]
+        theta = np.log(np.concatenate(parts)) if parts else np.empty(0)
+        # log(exp(θ)) may leave the bounds by a rounding error.
+        return np.clip(theta, self.bounds[:, 0], self.bounds[:, 1])
+
+    def start(self, guess: Any) -> State:
+        """Start at the kernel's own hyperparameters, with the amplitude that gives the guess's mean variance."""
+        variances = guess_variances(guess, self.d)
+        state = self._state(self.theta, 1.0 if self.amplitude is None else self.amplitude)
+        if state is None:
+            raise ValueError(
+                f"kernel {self.kernel!r} is not positive definite on the coordinates where it starts. Add a "
+                "WhiteKernel, raise jitter, or start from other hyperparameters."
+            )
+        if self.amplitude is not None:
+            return state
+        amplitude = float(variances.mean() / np.diag(state.matrix()).mean())
+        return self._with_amplitude(state, amplitude)
+
+    def _with_amplitude(self, state: State, amplitude: float) -> State:
+        return State({**state.values, "amplitude": amplitude}, state.root, amplitude)
+
+    def from_values(self, values: Values, d: int) -> State:
+        """Rebuild from {"amplitude": …, and each free hyperparameter on its natural scale}."""
+        check_dimension(d, self.d)
+        amplitude = check_positive(values["amplitude"], "amplitude")
+        for name, count in self.names:
+            if np.size(values[name]) != count:
+                raise ValueError(f"{name} must have {count} entries, got {np.size(values[name])}.")
+        root = self._root(self._theta(values), clone(self.kernel))
+        if root is None:
+            raise ValueError(f"values give a kernel matrix that is not positive definite: {dict(values)}.")
+        return State(dict(values), root, amplitude)
+
+    def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
+        """Slice-sample each θ, amplitude integrated out, then draw the amplitude."""
+        S, m = check_scatter(S, m, self.d)
+        theta = self._theta(state.values)
+        kernel = clone(self.kernel)
+        shape = self.shape + 0.5 * float(m) * self.d
+
+        folded = None if self.grid is None else self.grid.fold(S)
+
+        def half_trace(root: Root) -> float:
+            if isinstance(root, KroneckerRoot) and folded is not None:
+                return 0.5 * max(root.trace_folded(folded), 0.0)
+            return 0.5 * max(root.trace_solve(S), 0.0)  # rounding may take next to nothing below zero
+
+        def log_density(root: Root | None) -> float:
+            if root is None:
+                return -math.inf
+            log_volume = 0.5 * float(m) * root.log_det
+            if self.amplitude is not None:
+                return -log_volume - half_trace(root) / self.amplitude
+            return -log_volume - shape * math.log(self.scale + half_trace(root))
+
+        current = log_density(state.root)
+        for k, (low, high) in enumerate(self.bounds):
+
+            def along(x: float, k: int = k) -> float:
+                moved = theta.copy()
+                moved[k] = x
+                return log_density(self._root(moved, kernel))
+
+            theta[k], current = slice_step(along, theta[k], current, rng, self.width, low, high)
+        moved = self._state(theta, state.amplitude) if theta.size else state
+        if moved is None:  # θ changed by a rounding error on its way through `values`, at the edge of what is allowed
+            return state
+        if self.amplitude is not None:
+            return moved
+        draw = sample_inverse_gamma(shape, self.scale + half_trace(moved.root), rng)
+        return self._with_amplitude(moved, float(draw))
+
+    def log_prior(self, state: State) -> float:
+        """Log density of (amplitude, θ), up to the prior probability that K(θ) is positive definite."""
+        log_uniform = -float(np.log(self.bounds[:, 1] - self.bounds[:, 0]).sum())
+        if self.amplitude is not None:
+            return log_uniform
+        return log_inverse_gamma(state.amplitude, self.shape, self.scale) + log_uniform
+
+    def sample_prior(self, d: int, rng: np.random.Generator) -> State:
+        """Draw θ uniformly where K(θ) is positive definite, and the amplitude."""
+        check_dimension(d, self.d)
+        amplitude = self.amplitude
+        if amplitude is None:
+            amplitude = float(sample_inverse_gamma(self.shape, self.scale, rng))
+        for _ in range(MAX_PRIOR_DRAWS):
+            state = self._state(rng.uniform(self.bounds[:, 0], self.bounds[:, 1]), amplitude)
+            if state is not None:
+                return state
+        raise ValueError(
+            f"kernel is almost never positive definite within its bounds ({MAX_PRIOR_DRAWS} draws). Narrow the bounds, "
+            "add a WhiteKernel or raise jitter."
+        )
+
+    def rescale(self, state: State, c: float) -> tuple[State, float]:
+        """Divide the amplitude by c."""
+        c = check_positive(c, "c")
+        if self.amplitude is not None:
+            return state, (0.0 if c == 1.0 else -math.inf)
+        new = self._with_amplitude(state, state.amplitude / c)
+        return new, self.log_prior(new) - self.log_prior(state) - math.log(c)
+
+    def summarise(self, states: Sequence[State]) -> State:
+        """Take the median of each hyperparameter; should K not be positive definite there, the state nearest to it."""
+        amplitude = float(median(states, "amplitude"))
+        thetas = np.array([self._theta(state.values) for state in states])
+        middle = np.median(thetas, axis=0)
+        summary = self._state(middle, amplitude)
+        if summary is not None:
+            return summary
+        nearest = states[int(np.argmin(((thetas - middle) ** 2).sum(axis=1)))]
+        return self._with_amplitude(nearest, amplitude)
