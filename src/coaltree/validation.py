@@ -15,11 +15,11 @@ Floats = npt.NDArray[np.float64]
 def check_array(value: Any, name: str, ndim: int) -> Floats:
     """Return `value` as a finite, C-contiguous float64 array with `ndim` dimensions."""
     try:
+        if np.iscomplexobj(value):
+            raise TypeError("got complex numbers")
         array = np.ascontiguousarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be an array of numbers: {error}.") from error
-    if np.iscomplexobj(value):
-        raise TypeError(f"{name} must be real, got complex numbers.")
     if np.ndim(value) != ndim:
         raise ValueError(f"{name} must have {ndim} dimension(s), got shape {np.shape(value)}.")
     bad = np.argwhere(~np.isfinite(array))

@@ -264,7 +264,7 @@ def _show_tables(summary: dict[str, Any]) -> None:
     for clade in summary["clades"][:N_ROWS]:
         typer.echo(_clade_row(clade))
     typer.secho("\nThe three clusters of scipy's average linkage, judged by the same posterior", bold=True)
-    typer.echo("flowers  support                            species")
+    typer.echo("flowers  support  species")
     for clade in summary["average_linkage_clusters"]:
         typer.echo(_clade_row(clade, with_times=False))
     typer.secho("\nAgreement with the species", bold=True)
@@ -275,11 +275,11 @@ def _show_tables(summary: dict[str, Any]) -> None:
 
 def _clade_row(clade: dict[str, Any], with_times: bool = True) -> str:
     who = ", ".join(f"{count} {name}" for name, count in clade["species"].items())
-    times = " " * 26
+    times = ""
     if with_times:
         low, high = clade["time_interval"]
-        times = f"{clade['time']:10.3f}  {low:6.3f}-{high:6.3f}  "
-    return f"{clade['size']:7d}  {100 * clade['support']:6.0f}%  {times} {who}"
+        times = f"{clade['time']:10.3f}  {low:6.3f}-{high:6.3f}   "
+    return f"{clade['size']:7d}  {100 * clade['support']:6.0f}%  {times}{who}"
 
 
 def _show_files(out: Path) -> None:

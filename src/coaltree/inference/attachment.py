@@ -93,15 +93,21 @@ def exposure(others: Others, time: float) -> tuple[float, float]:
 
 
 @inline
+def blend_distance(share: float, eps_x: float, eps_y: float, eps_span: float) -> float:
+    """|z − (1 − ω)x − ωy|² from |z − x|², |z − y|² and |x − y|² (Lance–Williams)."""
+    return max((1.0 - share) * eps_x + share * eps_y - share * (1.0 - share) * eps_span, 0.0)
+
+
+@inline
 def expectation(edge: Edge, time: float) -> tuple[float, float, float, float]:
     """v, ε and their derivatives in t."""
     span = edge.below + edge.above
     alpha = edge.below + time
     share = alpha / span
     v = edge.offset + time + alpha * (1.0 - share)
-    eps = (1.0 - share) * edge.eps_below + share * edge.eps_above - share * (1.0 - share) * edge.eps_span
+    eps = blend_distance(share, edge.eps_below, edge.eps_above, edge.eps_span)
     eps_slope = (edge.eps_above - edge.eps_below - (1.0 - 2.0 * share) * edge.eps_span) / span
-    return v, max(eps, 0.0), 2.0 * (1.0 - share), eps_slope
+    return v, eps, 2.0 * (1.0 - share), eps_slope
 
 
 @inline
@@ -131,11 +137,22 @@ def slope(edge: Edge, others: Others, d: float, time: float) -> tuple[float, flo
 
 
 @inline
+def _root_excess(edge: Edge) -> tuple[float, float]:
+    """ε and r of the truncated GIG that f is above the root."""
+    return edge.eps_below, 2.0 * edge.low + edge.offset + edge.below
+
+
+@inline
 def find_peak(edge: Edge, others: Others, d: float, tolerance: float) -> tuple[float, float]:
     """The time in [low, high] at which log f peaks (or one of its peaks), and the width of the peak.
 
-    Newton's method in log v, kept inside a shrinking bracket, until a step is below `tolerance` of v/v′.
+    Newton's method in log v, kept inside a shrinking bracket, until a step is below `tolerance` of v/v′; above the root, the
+    mode of the GIG.
     """
+    if edge.high == math.inf:
+        eps, r = _root_excess(edge)
+        v = eps / (0.5 * d + math.sqrt(0.25 * d * d + eps)) if eps > 0.0 else 0.0
+        return edge.low + 0.5 * max(v - r, 0.0), 1.0
     low, high = edge.low, edge.high
     time = high
     value = slope(edge, others, d, high)[0]
@@ -249,12 +266,6 @@ def draw_from_knots(knots: Floats, stream: Stream) -> float:
         along = 1.0 - along
     low, high = knots[_TIME, chosen], knots[_TIME, chosen + 1]
     return min(max(low + along * (high - low), low), high)
-
-
-@inline
-def _root_excess(edge: Edge) -> tuple[float, float]:
-    """ε and r of the truncated GIG that f is above the root."""
-    return edge.eps_below, 2.0 * edge.low + edge.offset + edge.below
 
 
 @inline

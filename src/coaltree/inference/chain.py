@@ -84,21 +84,21 @@ def to_tree(state: Chain, names: tuple[str, ...] | None = None) -> Tree:
 
 
 @inline
-def squared_distance(x: Floats, y: Floats) -> float:
-    """|x − y|², by four sums that need not wait for each other."""
+def squared_distance(x: Floats, i: int, y: Floats, j: int) -> float:
+    """|x_i − y_j|² of two rows, by four sums that need not wait for each other."""
     sum_0 = sum_1 = sum_2 = sum_3 = 0.0
-    whole = x.size - x.size % 4
-    for i in range(0, whole, 4):
-        gap_0 = x[i] - y[i]
-        gap_1 = x[i + 1] - y[i + 1]
-        gap_2 = x[i + 2] - y[i + 2]
-        gap_3 = x[i + 3] - y[i + 3]
+    whole = x.shape[1] - x.shape[1] % 4
+    for k in range(0, whole, 4):
+        gap_0 = x[i, k] - y[j, k]
+        gap_1 = x[i, k + 1] - y[j, k + 1]
+        gap_2 = x[i, k + 2] - y[j, k + 2]
+        gap_3 = x[i, k + 3] - y[j, k + 3]
         sum_0 += gap_0 * gap_0
         sum_1 += gap_1 * gap_1
         sum_2 += gap_2 * gap_2
         sum_3 += gap_3 * gap_3
-    for i in range(whole, x.size):
-        gap_0 = x[i] - y[i]
+    for k in range(whole, x.shape[1]):
+        gap_0 = x[i, k] - y[j, k]
         sum_0 += gap_0 * gap_0
     return (sum_0 + sum_1) + (sum_2 + sum_3)
 
@@ -106,8 +106,9 @@ def squared_distance(x: Floats, y: Floats) -> float:
 @inline
 def other_child(state: Chain, node: int) -> int:
     """The sibling of a node."""
-    children = state.children[state.parent[node]]
-    return children[1] if children[0] == node else children[0]
+    parent = state.parent[node]
+    first = state.children[parent, 0]
+    return state.children[parent, 1] if first == node else first
 
 
 @inline
@@ -118,23 +119,22 @@ def replace_child(state: Chain, parent: int, old: int, new: int) -> None:
 
 
 @inline
-def _blend(state: Chain, node: int, other: Floats, share: float, out: Floats) -> None:
-    """out = (1 − share) mean[node] + share · other."""
-    mean = state.mean[node]
-    for i in range(mean.size):
-        out[i] = mean[i] + share * (other[i] - mean[i])
+def blend(x: Floats, i: int, y: Floats, j: int, share: float, out: Floats, k: int) -> None:
+    """Row k of `out` = (1 − share) x_i + share y_j."""
+    for column in range(x.shape[1]):
+        out[k, column] = x[i, column] + share * (y[j, column] - x[i, column])
 
 
 @inline
 def look_below(state: Chain, node: int) -> float:
     """Message of a merge from its two children; returns v."""
-    left, right = state.children[node]
+    left, right = state.children[node, 0], state.children[node, 1]
     var_left = state.variance[left] + state.time[node] - state.time[left]
     var_right = state.variance[right] + state.time[node] - state.time[right]
     v = var_left + var_right
     share = var_left / v if v > 0.0 else 0.5
     state.variance[node] = var_left * (1.0 - share)
-    _blend(state, left, state.mean[right], share, state.mean[node])
+    blend(state.mean, left, state.mean, right, share, state.mean, node)
     return v
 
 
@@ -162,26 +162,24 @@ def look_above(state: Chain, node: int) -> None:
     total = var_sibling + var_above
     share = var_sibling / total if total > 0.0 else 0.5
     state.above_variance[node] = var_sibling * (1.0 - share)
-    _blend(state, sibling, state.above_mean[parent], share, state.above_mean[node])
+    blend(state.mean, sibling, state.above_mean, parent, share, state.above_mean, node)
 
 
 @inline
-def edge_between(state: Chain, node: int, upper: int, cut: int) -> Edge:
-    """The edge from `node` to the parent of `upper`, as the subtree under `cut` sees it.
-
-    In a tree without the subtree, `upper` is `node`; otherwise it is their common parent.
-    """
-    high = state.time[state.parent[upper]]
+def edge_around(state: Chain, merge: int) -> Edge:
+    """The edge that would be left if the first child of a merge were cut, as that child sees it."""
+    cut, sibling = state.children[merge, 0], state.children[merge, 1]
+    mean, above_mean, high = state.mean, state.above_mean, state.time[state.parent[merge]]
     rooted = high == math.inf
     return Edge(
-        low=max(state.time[node], state.time[cut]),
+        low=max(state.time[sibling], state.time[cut]),
         high=high,
-        below=state.variance[node] - state.time[node],
-        above=state.above_variance[upper] + high,
+        below=state.variance[sibling] - state.time[sibling],
+        above=state.above_variance[merge] + high,
         offset=state.variance[cut] - state.time[cut],
-        eps_below=squared_distance(state.mean[cut], state.mean[node]),
-        eps_above=0.0 if rooted else squared_distance(state.mean[cut], state.above_mean[upper]),
-        eps_span=0.0 if rooted else squared_distance(state.mean[node], state.above_mean[upper]),
+        eps_below=squared_distance(mean, cut, mean, sibling),
+        eps_above=0.0 if rooted else squared_distance(mean, cut, above_mean, merge),
+        eps_span=0.0 if rooted else squared_distance(mean, sibling, above_mean, merge),
     )
 
 
@@ -266,8 +264,8 @@ def recompute(state: Chain) -> None:
     log_likelihood = 0.0
     for k in range(n_merges):
         node = order[k]
-        left, right = state.children[node]
-        eps = squared_distance(state.mean[left], state.mean[right])
+        left, right = state.children[node, 0], state.children[node, 1]
+        eps = squared_distance(state.mean, left, state.mean, right)
         v = look_below(state, node)
         if d > 0:
             log_likelihood -= 0.5 * (d * math.log(2.0 * math.pi * v) + (eps / v if eps > 0.0 else 0.0))

@@ -51,7 +51,7 @@ from coaltree.tree import Tree
 # Edges whose rough mass is below e^(−NEAR) of the largest keep it; the others get an accurate one.
 NEAR = 12.0
 # The proposal needs the peak of an edge only roughly, in units of v.
-_ROUGHLY = 1e-2
+_ROUGHLY = 0.2
 REGRAFTS, ACCEPTED, ELSEWHERE, SCALES, SCALES_ACCEPTED = range(5)
 
 
@@ -108,7 +108,7 @@ def make_survey(n_nodes: int) -> Survey:
 def visit_edges(state: Chain, cut: int, tolerance: float, out: Survey) -> int:
     """Find all edges for a cut-off subtree, with their peaks; returns their number.
 
-    Until `weigh_edges` the log mass is log f at the peak (not above the root, whose place is the first).
+    Until `weigh_edges` the log mass is log f at the peak. The edge above the root comes first.
     """
     d = float(state.mean.shape[1])
     for node in range(out.node.size):
@@ -125,11 +125,10 @@ def visit_edges(state: Chain, cut: int, tolerance: float, out: Survey) -> int:
         if edge.low < edge.high:
             out.node[n_edges] = node
             n_edges += 1
-            if edge.high < math.inf:
-                peak, width = attachment.find_peak(edge, state.others, d, tolerance)
-                out.peak[node], out.width[node] = peak, width
-                out.log_mass[node] = log_density(edge, state.others, d, peak)
-        if state.time[node] > state.time[cut]:
+            peak, width = attachment.find_peak(edge, state.others, d, tolerance)
+            out.peak[node], out.width[node] = peak, width
+            out.log_mass[node] = log_density(edge, state.others, d, peak)
+        if state.time[node] >= state.time[cut] and state.children[node, 0] >= 0:
             for child in state.children[node]:
                 waiting -= 1
                 out.node[waiting] = child

@@ -110,11 +110,13 @@ def choices_tpost(d: float, lam: float, now: float, eps: Floats, offset: Floats,
 
 @inline
 def choices_mpost1(d: float, lam: float, now: float, eps: Floats, offset: Floats, log_q: Floats) -> None:
-    """log q̃ of every live pair: the local evidence as if times were not truncated."""
+    """log q̃ of every live pair: the local evidence as if times were not truncated (truncated where ε = 0 diverges)."""
     for pair in range(log_q.size):
         i, j = slots(pair)
         r = 2.0 * now + offset[i] + offset[j]
         log_q[pair] = gig.log_local(d, eps[pair], lam, 0.0) + 0.5 * lam * r
+        if log_q[pair] == math.inf:
+            log_q[pair] = gig.log_local(d, eps[pair], lam, r)
 
 
 @inline
@@ -126,7 +128,10 @@ def choices_mpost2(
         i, j = slots(pair)
         if newest < 0 or i == newest or j == newest:
             cache[pair] = gig.log_local(d, eps[pair], 1.0, 0.0)
-        log_q[pair] = cache[pair] + 0.5 * lam * (2.0 * now + offset[i] + offset[j])
+        r = 2.0 * now + offset[i] + offset[j]
+        log_q[pair] = cache[pair] + 0.5 * lam * r
+        if log_q[pair] == math.inf:
+            log_q[pair] = gig.log_local(d, eps[pair], lam, r)
 
 
 @inline
@@ -146,12 +151,12 @@ def _pick(log_q: Floats, u: float) -> tuple[int, float]:
     top = log_q.max()
     total = 0.0
     for index in range(log_q.size):
-        if log_q[index] > top - NEGLIGIBLE:
+        if log_q[index] >= top - NEGLIGIBLE:
             total += math.exp(log_q[index] - top)
     left = u * total
-    chosen = -1
+    chosen = 0
     for index in range(log_q.size):
-        if log_q[index] > top - NEGLIGIBLE:
+        if log_q[index] >= top - NEGLIGIBLE:
             chosen = index
             left -= math.exp(log_q[index] - top)
             if left < 0.0:

@@ -132,7 +132,7 @@ def run(
     resampled = np.zeros(n - 1, dtype=bool)
     log_evidence = 0.0
     with _in_threads(n_jobs, n_particles) as over_particles:
-        for stage in tqdm(range(n - 1), desc="merges", disable=not progress):
+        for stage in tqdm(range(n - 1), desc="merges") if progress else range(n - 1):
 
             def work(first: int, stop: int, stage: int = stage) -> None:
                 advance(state, code, float(d), stage, first, stop, path, increments)
@@ -140,13 +140,18 @@ def run(
             over_particles(work)
             log_weights += increments + constant_local
             top = float(log_weights.max())
+            if not math.isfinite(top):
+                raise FloatingPointError(
+                    f"Weights are not finite after merge {stage + 1}: the scale of X is too far from that of its "
+                    "covariance for doubles. Rescale X, or pass a covariance on the scale of the data."
+                )
             weights = np.exp(log_weights - top)
             total = float(weights.sum())
             ess_per_step[stage] = total**2 / float(weights @ weights)
             last = stage == n - 2
             if last or ess_per_step[stage] < ess_threshold * n_particles:
                 log_evidence += top + math.log(total / n_particles)
-                log_weights -= top + math.log(total)
+                log_weights = (log_weights - top) - math.log(total)
                 if not last:
                     resample(state, stage + 1, weights, retained is not None, rng)
                     log_weights[:] = 0.0

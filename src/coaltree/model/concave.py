@@ -227,5 +227,6 @@ def draw(g: float, a: float, b: float, x_low: float, stream: Stream) -> float:
             excess = exponential(stream)
             x = edge_right - excess / slope_right
             envelope = g * edge_right - excess
-        if exponential(stream) >= envelope - exponent(x, g, a, b):
+        # Written so that NaN is accepted, and seen by the caller, rather than looped over for ever.
+        if not exponential(stream) < envelope - exponent(x, g, a, b):
             return x

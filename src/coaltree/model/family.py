@@ -104,10 +104,10 @@ def check_positive(value: Any, name: str) -> float:
 
 def check_dimension(d: Any, known: int | None = None) -> int:
     """Return d ≥ 1, equal to the family's own dimension if it has one."""
-    d = check_count(d, "d", at_least=1)
-    if known is not None and d != known:
+    size = check_count(d, "d", at_least=1)
+    if known is not None and size != known:
         raise ValueError(f"d must be {known}, the dimension of this covariance, got {d}.")
-    return d
+    return size
 
 
 def check_scatter(S: Any, m: Any, d: int, per_column: bool = False) -> tuple[Floats, Any]:
@@ -125,15 +125,16 @@ def check_scatter(S: Any, m: Any, d: int, per_column: bool = False) -> tuple[Flo
     return S, check_count(m, "m", at_least=0)
 
 
-def guess_variances(guess: Any, d: int | None = None) -> Floats:
+def guess_variances(guess: Any) -> Floats:
     """Return the variances (d,) of a rough covariance, all positive: a constant column gets a millionth of the mean."""
     guess = check_array(guess, "guess", 2)
-    if guess.shape[0] != guess.shape[1] or guess.shape[0] < 1 or (d is not None and len(guess) != d):
-        raise ValueError(f"guess must be a {'square' if d is None else (d, d)} matrix, got shape {guess.shape}.")
-    variances = np.diag(guess)
+    if guess.shape[0] != guess.shape[1] or guess.shape[0] < 1:
+        raise ValueError(f"guess must be a square matrix, a rough covariance, got shape {guess.shape}.")
+    variances: Floats = np.diag(guess)
     if np.any(variances < 0) or not np.any(variances > 0):
         raise ValueError("guess must have a non-negative diagonal with a positive entry: is every column constant?")
-    return np.maximum(variances, 1e-6 * variances.mean())
+    floor = 1e-6 * float(variances.mean())
+    return np.maximum(variances, floor)
 
 
 def log_inverse_gamma(x: Any, shape: Any, scale: Any) -> float:
@@ -151,3 +152,23 @@ def median(states: Sequence[State], name: str) -> Any:
     if not len(states):
         raise ValueError("states must hold at least one state to summarise, got none.")
     return np.median([state.values[name] for state in states], axis=0)
+
+
+class Linear(CovarianceFamily):
+    """Shared by families whose one value is Φ itself, or the free part of it: dividing Φ by c divides the value."""
+
+    value: str  # its name
+
+    def n_free(self, d: int) -> int:
+        """Count the free entries of Φ."""
+        raise NotImplementedError
+
+    def rescale(self, state: State, c: float) -> tuple[State, float]:
+        """Divide the value by c; the Jacobian is c^(−n_free)."""
+        new = self.from_values({self.value: state.values[self.value] / check_positive(c, "c")}, state.d)
+        jacobian = -self.n_free(state.d) * math.log(c)
+        return new, self.log_prior(new) - self.log_prior(state) + jacobian
+
+    def summarise(self, states: Sequence[State]) -> State:
+        """Take medians."""
+        return self.from_values({self.value: median(states, self.value)}, states[0].d)

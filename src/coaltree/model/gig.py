@@ -39,7 +39,7 @@ def mode_in_log(p: float, eps: float, lam: float) -> tuple[float, float]:
 def peak(d: float, eps: float, lam: float, r: float) -> tuple[float, float, float, float, float]:
     """Put the integrand in the normal form of `concave`: v*, g, A, B, x_low with v = v* e^x."""
     p = 1.0 - 0.5 * d
-    root, v = mode_in_log(p, eps, lam)
+    _, v = mode_in_log(p, eps, lam)
     if v > r:
         return v, 0.0, 0.5 * eps / v, 0.5 * lam * v, math.log(r / v)
     a = 0.5 * eps / r
@@ -92,7 +92,10 @@ def draw_time(d: float, eps: float, lam: float, r: float, stream: Stream) -> tup
     """Exact draw of v > r, and Δ = (v − r)/2 computed without cancellation."""
     v, g, a, b, x_low = peak(d, eps, lam, r)
     x = concave.draw(g, a, b, x_low, stream)
-    return v * math.exp(x), 0.5 * ((v - r) + v * math.expm1(x))
+    drawn = v * math.exp(x)
+    # v* e^x_low = r, so that near the truncation the difference is r (e^(x − x_low) − 1).
+    excess = r * math.expm1(x - x_low) if x - x_low < 1.0 else drawn - r
+    return drawn, 0.5 * excess
 
 
 @inline

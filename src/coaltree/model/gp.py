@@ -48,7 +48,7 @@ from coaltree.model.roots import DenseRoot, KroneckerRoot, Root
 from coaltree.model.slice import slice_step
 from coaltree.validation import check_array
 
-__all__ = ["Columns", "GaussianProcess"]
+__all__ = ["Columns", "GaussianProcess", "Kernel"]
 
 Floats = npt.NDArray[np.float64]
 MAX_PRIOR_DRAWS = 1000
@@ -89,15 +89,14 @@ class GaussianProcess(CovarianceFamily):
     ) -> None:
         if not isinstance(kernel, Kernel):
             raise TypeError(
-                f"covariance must be a scikit-learn kernel, a matrix or a name, got {kernel!r} of type "
-                f"{type(kernel).__name__}. Kernels are instances of sklearn.gaussian_process.kernels.Kernel."
+                f"kernel must be an instance of a kernel of sklearn.gaussian_process.kernels, got {kernel!r}."
             )
         if coordinates is None:
             raise TypeError("coordinates must be given with a kernel: one row per column of X, got None.")
-        self.coordinates = check_array(coordinates, "coordinates", 1 if np.ndim(coordinates) == 1 else 2)
-        self.coordinates = self.coordinates.reshape(len(self.coordinates), -1)
-        if self.coordinates.size == 0:
-            raise ValueError(f"coordinates must not be empty, got shape {self.coordinates.shape}.")
+        where = check_array(coordinates, "coordinates", 1 if np.ndim(coordinates) == 1 else 2)
+        if where.size == 0:
+            raise ValueError(f"coordinates must not be empty, got shape {where.shape}.")
+        self.coordinates = where.reshape(len(where), -1)
         self.shape, self.scale = check_positive(shape, "shape"), check_positive(scale, "scale")
         self.amplitude = None if amplitude is None else check_positive(amplitude, "amplitude")
         self.jitter = float(check_array([jitter], "jitter", 1)[0])
@@ -106,8 +105,8 @@ class GaussianProcess(CovarianceFamily):
         self.width = check_positive(width, "width")
         self.kernel = clone(kernel)  # what the caller does to theirs later does not matter
         self.names = [(each.name, each.n_elements) for each in self.kernel.hyperparameters if not each.fixed]
-        self._check_bounds()
         self._check_kernel()
+        self._check_bounds()
         self.grid = find_grid(self.kernel, self.coordinates) if separable else None
 
     @property
@@ -115,11 +114,24 @@ class GaussianProcess(CovarianceFamily):
         """Number of features."""
         return len(self.coordinates)
 
+    def check_features(self, d: int) -> int:
+        """Return d if it is the number of coordinates."""
+        if d != self.d:
+            raise ValueError(
+                f"coordinates must have one row per feature (column of X): {d} features, {self.d} coordinates."
+            )
+        return d
+
     def _check_bounds(self) -> None:
         with np.errstate(all="ignore"):
             self.bounds = np.asarray(self.kernel.bounds, dtype=np.float64).reshape(-1, 2)
             self.theta = np.asarray(self.kernel.theta, dtype=np.float64)
         labels = [name for name, count in self.names for _ in range(count)]
+        if not len(labels) == len(self.bounds) == len(self.theta):
+            raise ValueError(
+                f"kernel must have as many bounds ({len(self.bounds)}) and theta ({len(self.theta)}) as free "
+                f"hyperparameters ({len(labels)}): {labels}."
+            )
         for label, (low, high), theta in zip(labels, self.bounds, self.theta, strict=True):
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
                 raise ValueError(
@@ -180,7 +192,8 @@ class GaussianProcess(CovarianceFamily):
 
     def start(self, guess: Any) -> State:
         """Start at the kernel's own hyperparameters, with the amplitude that gives the guess's mean variance."""
-        variances = guess_variances(guess, self.d)
+        variances = guess_variances(guess)
+        self.check_features(len(variances))
         state = self._state(self.theta, 1.0 if self.amplitude is None else self.amplitude)
         if state is None:
             raise ValueError(
@@ -197,7 +210,7 @@ class GaussianProcess(CovarianceFamily):
 
     def from_values(self, values: Values, d: int) -> State:
         """Rebuild from {"amplitude": …, and each free hyperparameter on its natural scale}."""
-        check_dimension(d, self.d)
+        self.check_features(check_dimension(d))
         amplitude = check_positive(values["amplitude"], "amplitude")
         for name, count in self.names:
             if np.size(values[name]) != count:
@@ -255,7 +268,7 @@ class GaussianProcess(CovarianceFamily):
 
     def sample_prior(self, d: int, rng: np.random.Generator) -> State:
         """Draw θ uniformly where K(θ) is positive definite, and the amplitude."""
-        check_dimension(d, self.d)
+        self.check_features(check_dimension(d))
         amplitude = self.amplitude
         if amplitude is None:
             amplitude = float(sample_inverse_gamma(self.shape, self.scale, rng))

@@ -169,7 +169,7 @@ def find_grid(kernel: Any, coordinates: Floats) -> Grid | None:
     return Grid(groups, tuple(axes), np.argsort(flat))
 
 
-def _terms(kernel: Any, operator: type) -> Iterator[Any]:
+def _terms(kernel: Any, operator: Any) -> Iterator[Any]:
     """Flatten nested sums, or products."""
     if type(kernel) is operator:
         yield from _terms(kernel.k1, operator)

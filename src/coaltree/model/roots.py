@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -95,7 +95,8 @@ class DenseRoot:
     @classmethod
     def of(cls, matrix: Floats) -> DenseRoot:
         """Factorise; raises numpy's LinAlgError where the matrix is not positive definite."""
-        return cls(np.linalg.cholesky(matrix))
+        factor: Floats = np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
+        return cls(factor)
 
     @property
     def d(self) -> int:
@@ -153,11 +154,13 @@ class KroneckerRoot:
     @cached_property
     def factor(self) -> Floats:
         """Lower Cholesky factor: O(d³), and only if asked for. `whiten` does without."""
-        return np.linalg.cholesky(self.matrix())
+        return DenseRoot.of(self.matrix()).factor
 
     def matrix(self) -> Floats:
         """Φ itself."""
-        vectors = reduce(np.kron, self.vectors)
+        vectors: npt.NDArray[np.floating[Any]] = np.ones((1, 1))
+        for each in self.vectors:
+            vectors = np.kron(vectors, each)
         features = np.argsort(self.order)
         gridded = (vectors * self.eigenvalues) @ vectors.T
         return np.ascontiguousarray(gridded[np.ix_(features, features)])
@@ -184,7 +187,7 @@ class KroneckerRoot:
 def fold(S: Floats, order: Ints, shape: tuple[int, ...]) -> Floats:
     """Rearrange a symmetric S over a grid for `KroneckerRoot.trace_folded`: once per S, whatever the eigenvectors.
 
-    (Vᵀ S V)_kk is Σ S[a, b] Π_j V_j[a_j, k_j] V_j[b_j, k_j], symmetric in each pair (a_j, b_j): pairs a_j ≤ b_j suffice.
+    (Vᵀ S V)_kk = Σ S[a, b] Π_j V_j[a_j, k_j] V_j[b_j, k_j] is symmetric in each (a_j, b_j): pairs a_j ≤ b_j suffice.
     Returns one axis a factor, of n_j (n_j + 1)/2 pairs.
     """
     n_axes = len(shape)
@@ -202,7 +205,10 @@ def fold(S: Floats, order: Ints, shape: tuple[int, ...]) -> Floats:
 def kronecker_root(factors: list[Floats], noise: float, order: Ints) -> KroneckerRoot:
     """Root of ⊗ factors + noise · I; raises LinAlgError where that is not positive definite."""
     pairs = [np.linalg.eigh(matrix) for matrix in factors]
-    eigenvalues = reduce(np.multiply.outer, [values for values, _ in pairs]).ravel() + noise
+    eigenvalues = np.ones(1)
+    for values, _ in pairs:
+        eigenvalues = np.outer(eigenvalues, values).ravel()
+    eigenvalues = eigenvalues + noise
     # As Cholesky does: what rounding alone could have made positive does not count.
     if not eigenvalues.min() > len(eigenvalues) * math.ulp(eigenvalues.max()):
         raise np.linalg.LinAlgError("Kronecker product plus noise is not positive definite")

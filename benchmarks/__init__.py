@@ -1,0 +1,1 @@
+"""Side-by-side measurements; see README.md in this folder."""

@@ -1,0 +1,210 @@
+r"""Full covariance matrices: inverse Wishart, and Huang and Wand's with a learned scale.
+
+IW(df, Ψ) has density ∝ |Φ|^(−(df + d + 1)/2) exp(−½ tr(Ψ Φ⁻¹)) with respect to the lower triangle of Φ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import solve_triangular
+from scipy.special import gammaln, multigammaln
+
+from coaltree.model.family import (
+    Linear,
+    State,
+    Values,
+    check_dimension,
+    check_positive,
+    check_scatter,
+    guess_variances,
+)
+from coaltree.model.roots import DenseRoot
+from coaltree.validation import check_array, check_covariance
+
+Floats = npt.NDArray[np.float64]
+
+
+class Full(Linear):
+    """Shared by families of full matrices, whose one value is Φ."""
+
+    value = "covariance"
+
+    def n_free(self, d: int) -> int:
+        """Count the lower triangle."""
+        return d * (d + 1) // 2
+
+    def start(self, guess: Any) -> State:
+        """Take the variances, without correlations: `guess` may be singular, as when n ≤ d."""
+        return self.from_values({"covariance": np.diag(guess_variances(guess))}, len(guess))
+
+    def from_values(self, values: Values, d: int) -> State:
+        """Rebuild from {"covariance": Φ}."""
+        matrix = check_array(values["covariance"], "covariance", 2)
+        if matrix.shape != (check_dimension(d), d):
+            raise ValueError(f"covariance must be ({d}, {d}), got shape {matrix.shape}.")
+        return State({"covariance": matrix}, _factorise(matrix, "covariance"))
+
+    def summarise(self, states: Sequence[State]) -> State:
+        """Invert the mean precision.
+
+        It is always positive definite, follows any linear change of the features, is finite where the mean of Φ is not,
+        and minimises the posterior mean of KL(N(0, Φ̂) ‖ N(0, Φ)). For IW(df, Ψ) it is Ψ/df, between mode and mean.
+        """
+        if not len(states):
+            raise ValueError("states must hold at least one state to summarise, got none.")
+        mean_precision = np.mean([_precision(state) for state in states], axis=0)
+        return self.from_values({"covariance": _factorise(mean_precision, "precision").precision}, states[0].d)
+
+    def _draw(self, df: float, scale: Floats, rng: np.random.Generator) -> State:
+        """Draw from IW(df, scale) by Bartlett's decomposition.
+
+        With scale = C Cᵀ and an upper-triangular B, B Bᵀ ~ W(df, I), the factor C B⁻ᵀ of Φ is lower triangular.
+        """
+        d = len(scale)
+        upper = np.triu(rng.standard_normal((d, d)), 1)
+        upper[np.diag_indices(d)] = np.sqrt(rng.chisquare(df - d + 1 + np.arange(d)))
+        factor = solve_triangular(upper, _factorise(scale, "scale + S").factor.T).T
+        return self.from_values({"covariance": factor @ factor.T}, d)
+
+
+@dataclass(frozen=True, eq=False)
+class InverseWishart(Full):
+    """Φ ~ IW(df, Ψ), of mean Ψ/(df − d − 1).
+
+    `scale` is Ψ as a (d, d) matrix, or a number times the identity; it has no sensible default (see `HuangWand`).
+    `df` must exceed d − 1; None is d + 2, for which the mean is Ψ.
+    """
+
+    scale: Any
+    df: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.df is not None:
+            check_positive(self.df, "df")
+        if np.ndim(self.scale) == 0:
+            check_positive(self.scale, "scale")
+        else:
+            object.__setattr__(self, "scale", check_covariance(self.scale))
+
+    def parameters(self, d: int) -> tuple[float, Floats]:
+        """Return df and Ψ in dimension d."""
+        df = d + 2.0 if self.df is None else float(self.df)
+        if df <= d - 1:
+            raise ValueError(f"df must exceed d − 1 = {d - 1} for a proper prior, got {df:.6g}. The default is d + 2.")
+        if np.ndim(self.scale) == 0:
+            return df, float(self.scale) * np.eye(d)
+        if self.scale.shape != (d, d):
+            raise ValueError(f"scale must be a number or ({d}, {d}), got shape {self.scale.shape}.")
+        return df, self.scale
+
+    def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
+        """Draw Φ | S ~ IW(df + m, Ψ + S)."""
+        S, m = check_scatter(S, m, state.d)
+        df, scale = self.parameters(state.d)
+        return self._draw(df + m, scale + S, rng)
+
+    def log_prior(self, state: State) -> float:
+        """Log density of the lower triangle of Φ."""
+        d = state.d
+        df, scale = self.parameters(d)
+        constant = 0.5 * df * (DenseRoot.of(scale).log_det - d * math.log(2.0)) - float(multigammaln(0.5 * df, d))
+        return constant - 0.5 * ((df + d + 1) * state.log_det + state.trace_solve(scale))
+
+    def sample_prior(self, d: int, rng: np.random.Generator) -> State:
+        """Draw Φ."""
+        return self._draw(*self.parameters(check_dimension(d)), rng)
+
+
+@dataclass(frozen=True, eq=False)
+class HuangWand(Full):
+    """Full Φ with a learned scale: half-t(df, scale) standard deviations (Huang & Wand 2013, *Bayesian Analysis* 8).
+
+    Φ | a ~ IW(df + d − 1, 2 df diag(1/a)), a_k ~ IG(½, 1/scale_k²). With df = 2 correlations are uniform on (−1, 1).
+    The density of a standard deviation is flat below `scale` and falls as a power above, so any `scale` well above
+    those of the data is as good as another: the default 1e5 is the authors'. A number, or one per column. The a_k are
+    integrated out of the state and of `log_prior`, and drawn anew within each update.
+
+    A proper prior, so n ≤ d is allowed; but a full Φ then overfits (MODEL.md §7). A constant column has no posterior.
+    """
+
+    df: float = 2.0
+    scale: Any = 1e5
+
+    def __post_init__(self) -> None:
+        check_positive(self.df, "df")
+        for number in check_array(np.atleast_1d(self.scale), "scale", 1):
+            check_positive(number, "scale")
+
+    def rates(self, d: int) -> Floats:
+        """Return 1/scale², (d,)."""
+        scale = np.asarray(self.scale, dtype=np.float64)
+        if scale.shape not in ((), (d,)):
+            raise ValueError(f"scale must be a number or {d} numbers, one per column, got shape {scale.shape}.")
+        return np.broadcast_to(scale**-2.0, d)
+
+    def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
+        """Draw a | Φ, then Φ | a, S.
+
+        1/a_k ~ Gamma((df + d)/2, rate df (Φ⁻¹)_kk + 1/scale_k²);  Φ ~ IW(df + d − 1 + m, 2 df diag(1/a) + S).
+        """
+        S, m = check_scatter(S, m, state.d)
+        _check_independent(S, m)
+        rate = self.df * np.diag(_precision(state)) + self.rates(state.d)
+        inverse_a = rng.gamma(0.5 * (self.df + state.d), size=state.d) / rate
+        return self._draw(self.df + state.d - 1 + m, np.diag(2.0 * self.df * inverse_a) + S, rng)
+
+    def log_prior(self, state: State) -> float:
+        """Log density of the lower triangle of Φ, ∝ |Φ|^(−(df + 2d)/2) Π_k (df (Φ⁻¹)_kk + 1/scale_k²)^(−(df + d)/2)."""
+        d, rates = state.d, self.rates(state.d)
+        df, power = self.df + d - 1, 0.5 * (self.df + d)
+        constant = 0.5 * df * d * math.log(self.df) - float(multigammaln(0.5 * df, d))
+        constant += d * (float(gammaln(power)) - 0.5 * math.log(math.pi)) + 0.5 * float(np.log(rates).sum())
+        tails = float(np.log(self.df * np.diag(_precision(state)) + rates).sum())
+        return constant - 0.5 * (self.df + 2 * d) * state.log_det - power * tails
+
+    def sample_prior(self, d: int, rng: np.random.Generator) -> State:
+        """Draw a, then Φ."""
+        inverse_a = rng.gamma(0.5, size=check_dimension(d)) / self.rates(d)
+        return self._draw(self.df + d - 1, np.diag(2.0 * self.df * inverse_a), rng)
+
+
+def _check_independent(S: Floats, m: int) -> None:
+    """Refuse columns that are constant or follow from others: the posterior of their covariance is improper."""
+    variances = np.diag(S)
+    if m > 0 and not np.all(variances > 0):
+        raise ValueError(
+            f"S is zero in column {int(np.argmin(variances))}: a constant column has no covariance to learn. Drop it."
+        )
+    if m < len(S):
+        return
+    try:
+        unexplained = np.diag(np.linalg.cholesky(S / np.sqrt(np.outer(variances, variances)))) ** 2
+    except np.linalg.LinAlgError:
+        unexplained = np.zeros(len(S))
+    if unexplained.min() < 1e-13:
+        raise ValueError(
+            "S is singular: some columns are copies or linear combinations of others. Drop them, or use a diagonal or "
+            "kernel covariance."
+        )
+
+
+def _factorise(matrix: Floats, name: str) -> DenseRoot:
+    try:
+        return DenseRoot.of(matrix)
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            f"{name} is not positive definite to working precision: are columns copies or sums of others? Drop them, "
+            "or use a diagonal or kernel covariance."
+        ) from error
+
+
+def _precision(state: State) -> Floats:
+    root = state.root
+    assert isinstance(root, DenseRoot)
+    return root.precision

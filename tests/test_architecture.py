@@ -1,0 +1,101 @@
+"""The rule of the layout: data flows in one direction, so a stage imports only from itself and from earlier ones."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "coaltree"
+ROOT = "the root files"
+STAGES = (
+    ROOT,
+    "model",
+    "inference",
+    "posterior",
+    "regression",
+    "records",
+    "estimators",
+    "plots",
+    "report",
+    "cli",
+)
+MODULES = {file.relative_to(SOURCE).as_posix(): file.read_text(encoding="utf-8") for file in SOURCE.rglob("*.py")}
+LONGEST_FILE = 400
+
+
+def stage_of(parts):
+    """Stage of a module given by the names below the package: ("model", "gig") is in "model", ("tree",) in ROOT."""
+    return parts[0] if parts[0] in STAGES else ROOT
+
+
+def imports(code):
+    """Absolute dotted names that a module imports, anywhere in it; a relative import as its dots."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                yield "." * node.level
+            elif node.module == "coaltree":
+                yield from (f"coaltree.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+def violations(path, code):
+    """What a module at `path` below the package must not do."""
+    if path == "__init__.py":  # the public names are gathered from every stage
+        return []
+    parts = Path(path).with_suffix("").parts
+    own = STAGES.index(stage_of(parts))
+    found = []
+    for name in imports(code):
+        package, *below = name.split(".")
+        if name.startswith("."):
+            found.append(f"{path}: relative import")
+        elif package == "coaltree" and (not below or STAGES.index(stage_of(below)) > own):
+            found.append(f"{path}: imports {name} from a later stage")
+        elif package == "numba" and path != "_compile.py":
+            found.append(f"{path}: imports numba; use coaltree._compile")
+    return found
+
+
+def test_imports_go_one_way():
+    assert not [line for path, code in MODULES.items() for line in violations(path, code)]
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("tree.py", "from coaltree.model import gig"),
+        ("model/gig.py", "def f():\n    import coaltree.inference.smc"),
+        ("posterior/ensemble.py", "from coaltree import plots"),
+        ("plots/layout.py", "import coaltree"),
+        ("inference/smc.py", "from numba import njit"),
+        ("inference/smc.py", "from . import greedy"),
+    ],
+)
+def test_violations_are_seen(path, code):
+    assert violations(path, code)
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("tree.py", "from coaltree import formats"),
+        ("inference/smc.py", "from coaltree.inference import greedy\nfrom coaltree.model import gig"),
+        ("cli/demo.py", "from coaltree import metrics, plots\nfrom coaltree.tree import Tree"),
+        ("_compile.py", "import numba"),
+    ],
+)
+def test_allowed_imports_are_allowed(path, code):
+    assert not violations(path, code)
+
+
+def test_every_folder_is_a_stage():
+    assert {path.split("/")[0] for path in MODULES if "/" in path} <= set(STAGES)
+
+
+def test_files_are_short():
+    lengths = {path: code.count("\n") for path, code in MODULES.items()}
+    assert not {path: length for path, length in lengths.items() if length > LONGEST_FILE}

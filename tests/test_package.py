@@ -1,0 +1,94 @@
+"""What a user notices first: imports are light, kernels compile once, the promised names are there."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import coaltree as ct
+
+# Every function of the package that numba compiles, by name.
+KERNELS = """
+def kernels():
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] == "coaltree":
+            for value in vars(module).values():
+                if hasattr(value, "nopython_signatures"):
+                    found[f"{value.py_func.__module__}.{value.py_func.__name__}"] = value
+    return found
+"""
+
+
+def run_python(code, cwd, **environment):
+    """Run code in a new process and return what it printed as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("module", ["coaltree", "coaltree.cli"])
+def test_import_is_light(module, tmp_path):
+    code = f"import json, sys, time; import {module}; print(json.dumps([sorted(sys.modules), time.process_time()]))"
+    modules, seconds = run_python(code, tmp_path)
+    heavy = {"matplotlib", "sklearn", "pandas", "rich.traceback"}
+    assert not heavy & set(modules)
+    assert seconds < 5.0  # of processor time, interpreter and numpy included; a kernel compiled here would exceed it
+
+
+def test_import_compiles_nothing(tmp_path):
+    code = f"""
+import json, sys
+import coaltree, coaltree.cli
+{KERNELS}
+print(json.dumps({{name: len(kernel.signatures) for name, kernel in kernels().items()}}))
+"""
+    compiled = run_python(code, tmp_path)
+    assert len(compiled) > 10
+    assert set(compiled.values()) == {0}
+
+
+def test_second_process_reads_kernels_from_the_cache(tmp_path):
+    """Everything that the demo calls, in two processes that share an empty cache."""
+    code = f"""
+import json, sys
+from coaltree.cli import demo
+{KERNELS}
+flowers = demo.load_flowers()
+demo.summarise(flowers, demo.fit_trees(flowers, {{0.8: 0.0}}, demo.N_WARM_UP, 0), 0)
+used = [kernel.stats for kernel in kernels().values() if kernel.signatures]
+print()
+print(json.dumps([sum(1 for s in used if s.cache_hits), sum(1 for s in used if s.cache_misses), len(used)]))
+"""
+    cache = str(tmp_path / "cache")
+    hits, misses, used = run_python(code, tmp_path, NUMBA_CACHE_DIR=cache)
+    assert hits == 0
+    assert misses == used > 3
+    hits, misses, used = run_python(code, tmp_path, NUMBA_CACHE_DIR=cache)
+    assert hits == used > 3
+    assert misses == 0
+
+
+def test_public_names():
+    for name in ("sample_tree", "sample_data", "log_prior", "log_joint", "sample_posterior", "greedy_tree"):
+        assert callable(getattr(ct, name))
+    for name in ("n_leaves", "cophenetic", "cut", "to_linkage", "from_linkage", "to_newick", "from_newick"):
+        assert hasattr(ct.Tree, name)
+    for name in ("best_tree", "mcc_tree", "consensus", "clade_support", "coclustering", "cophenetic", "save", "load"):
+        assert callable(getattr(ct.TreePosterior, name))
+    for name in ("subtree_score", "ari_curve", "ari_auc"):
+        assert callable(getattr(ct.metrics, name))
+    for name in ("log_integral", "sample"):
+        assert callable(getattr(ct.model.gig, name))
+    assert set(ct.__all__) <= set(dir(ct))
+    assert ct.__version__.count(".") == 2

@@ -1,0 +1,58 @@
+"""README tells the truth: its code runs, its files and commands exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from coaltree.cli import app
+from coaltree.inference.greedy import RULES
+from coaltree.inference.proposals import METHODS
+
+REPOSITORY = Path(__file__).parents[1]
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+LARGEST_PICTURE = 150_000
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_block_runs(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+
+
+def test_there_are_blocks_to_run():
+    assert len(blocks("python")) >= 1
+
+
+def test_the_two_commands_come_first():
+    first, second = blocks("sh")[:2]
+    assert first.strip() == "pip install . && coaltree demo"
+    assert second.strip() == "pip install '.[test]' && pytest"
+
+
+def test_linked_files_exist():
+    links = re.findall(r"\]\(([^)#:]+)\)|src=\"([^\":]+)\"", README)
+    targets = {REPOSITORY / (link or source) for link, source in links}
+    assert targets
+    assert not [target for target in targets if not target.exists()]
+
+
+def test_pictures_are_small():
+    pictures = sorted((REPOSITORY / "docs" / "images").glob("*.png"))
+    assert pictures
+    assert all(picture.stat().st_size < LARGEST_PICTURE for picture in pictures)
+
+
+def test_named_commands_exist():
+    known = {command.name for command in app.registered_commands}
+    assert set(re.findall(r"`coaltree (\w+)", README)) <= known
+
+
+@pytest.mark.parametrize("name", [*METHODS, "auto", *RULES])
+def test_every_method_and_rule_is_described(name):
+    assert f"`{name}`" in README
