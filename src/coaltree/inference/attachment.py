@@ -11,9 +11,9 @@ and the subtree pays for its place by one normal density. Whitened, up to a cons
     log f(t) = −Λ(t) − (d/2) log v − ε/2v,
     v = s + t − t_c + α(1 − ω),   ε = (1 − ω)|m − m_a|² + ω|m − u|² − ω(1 − ω)|m_a − u|².
 
-Λ is the coalescent's: the stem of the subtree meets each of the other live lineages at rate 1, so Λ′(t) is their number.
-Above the root β = ∞, ω = 0, Λ′ = 1 and f is exactly the truncated GIG of `coaltree.model.gig`. Elsewhere f has no
-closed form, and the proposal interpolates log f linearly between knots that crowd around its peak.
+Λ is the coalescent's: the stem of the subtree meets each of the other live lineages at rate 1, so Λ′(t) is their
+number. Above the root β = ∞, ω = 0, Λ′ = 1 and f is exactly the truncated GIG of `coaltree.model.gig`. Elsewhere f
+has no closed form, and the proposal interpolates log f linearly between knots that crowd around its peak.
 """
 
 from __future__ import annotations
@@ -122,18 +122,23 @@ def log_density(edge: Edge, others: Others, d: float, time: float) -> float:
 
 @inline
 def slope(edge: Edge, others: Others, d: float, time: float) -> tuple[float, float]:
-    """The derivative of log f, and the step in t that Newton's method takes in log v for fixed ε."""
+    """The derivative (log f)′, and the step that Newton's method takes to a zero of v² (log f)′.
+
+    With ε and v′ constant and no prior, v² (log f)′ = (ε − dv) v′/2 is linear in t.
+    """
     rate = exposure(others, time)[1]
-    v, eps, v_slope, eps_slope = expectation(edge, time)
     if d == 0.0:
         return -rate, -math.inf
+    v, eps, v_slope, eps_slope = expectation(edge, time)
     if v <= 0.0:
         return math.inf, math.inf
+    span = edge.below + edge.above
     ratio = eps / v
     value = -rate - 0.5 * (v_slope * (d - ratio) + eps_slope) / v
-    scale = v / v_slope
-    step = value * scale / (rate * scale + 0.5 * ratio)
-    return value, scale * math.expm1(min(max(step, -2.0), 2.0))
+    # v² (log f)′ = −Λ′v² − ½ v′(dv − ε) − ½ ε′v, and v″ = −2/D, ε″ = 2|m_a − u|²/D².
+    bend = (d - ratio) / span - edge.eps_span / (span * span) - 0.5 * d * v_slope * v_slope / v
+    change = bend - 2.0 * rate * v_slope
+    return value, -value * v / change if change < 0.0 else math.inf
 
 
 @inline
@@ -146,14 +151,15 @@ def _root_excess(edge: Edge) -> tuple[float, float]:
 def find_peak(edge: Edge, others: Others, d: float, tolerance: float) -> tuple[float, float]:
     """The time in [low, high] at which log f peaks (or one of its peaks), and the width of the peak.
 
-    Newton's method in log v, kept inside a shrinking bracket, until a step is below `tolerance` of v/v′; above the root, the
-    mode of the GIG.
+    Newton's method in log v, kept inside a shrinking bracket, until a step is below the fraction `tolerance` of
+    v/v′ √(1 + d/2), about the width; above the root, the mode of the GIG.
     """
     if edge.high == math.inf:
         eps, r = _root_excess(edge)
         v = eps / (0.5 * d + math.sqrt(0.25 * d * d + eps)) if eps > 0.0 else 0.0
         return edge.low + 0.5 * max(v - r, 0.0), 1.0
     low, high = edge.low, edge.high
+    tolerance /= math.sqrt(1.0 + 0.5 * d)
     time = high
     value = slope(edge, others, d, high)[0]
     if value < 0.0:
@@ -217,13 +223,14 @@ def knot_mass(knots: Floats, segment: int, top: float) -> float:
     """Mass of the interpolated density between two knots, in units of e^top."""
     left, right = knots[_LOG, segment], knots[_LOG, segment + 1]
     length = knots[_TIME, segment + 1] - knots[_TIME, segment]
-    return length * math.exp(max(left, right) - top) * _relative_mass(abs(right - left))
+    mass: float = length * math.exp(max(left, right) - top) * _relative_mass(abs(right - left))
+    return mass
 
 
 @inline
 def log_knot_mass(knots: Floats) -> float:
     """Log of the whole mass of the interpolated density."""
-    top = knots[_LOG].max()
+    top: float = knots[_LOG].max()
     total = 0.0
     for segment in range(N_KNOTS - 1):
         total += knot_mass(knots, segment, top)
@@ -233,12 +240,14 @@ def log_knot_mass(knots: Floats) -> float:
 @inline
 def interpolate(knots: Floats, time: float) -> float:
     """The interpolated log density, not normalised."""
+    value: float = knots[_LOG, N_KNOTS - 1]
     for segment in range(N_KNOTS - 1):
         left, right = knots[_TIME, segment], knots[_TIME, segment + 1]
         if time <= right and left < right:
             along = (time - left) / (right - left)
-            return knots[_LOG, segment] + along * (knots[_LOG, segment + 1] - knots[_LOG, segment])
-    return knots[_LOG, N_KNOTS - 1]
+            value = knots[_LOG, segment] + along * (knots[_LOG, segment + 1] - knots[_LOG, segment])
+            break
+    return value
 
 
 @inline
@@ -265,7 +274,8 @@ def draw_from_knots(knots: Floats, stream: Stream) -> float:
     if change > 0.0:
         along = 1.0 - along
     low, high = knots[_TIME, chosen], knots[_TIME, chosen + 1]
-    return min(max(low + along * (high - low), low), high)
+    time: float = low + along * (high - low)
+    return min(max(time, low), high)
 
 
 @inline

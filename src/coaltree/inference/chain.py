@@ -1,8 +1,8 @@
 """A tree that changes in place: pointers, times and Gaussian messages in both directions.
 
 Nodes keep their numbers while they move, so merges are not in time order here. Leaves are 0 … n−1, merges n … 2n−2, and
-row 2n−1 is an origin at infinite time whose first child is the root: nothing has to ask whether it is at the root. Messages from
-below are always up to date. Messages from above are filled in on the way down, by whoever walks there.
+row 2n−1 is an origin at infinite time whose first child is the root: few have to ask whether they are at the root.
+Messages from below are always up to date. Messages from above are filled in on the way down, by whoever walks there.
 
 A cut takes a subtree and its parent merge out; the parent's number waits for the subtree to be attached again.
 """
@@ -41,6 +41,8 @@ class Chain(NamedTuple):
 def make_chain(tree: Tree, rows: Floats, leaf_noise: Floats) -> Chain:
     """Start a chain at a tree over whitened rows (n, d); d = 0 leaves the prior alone."""
     n, d = rows.shape
+    if tree.n_leaves != n:
+        raise ValueError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {n}.")
     origin = 2 * n - 1
     children = np.full((2 * n, 2), -1, dtype=np.int64)
     children[n:origin] = tree.children
@@ -107,8 +109,10 @@ def squared_distance(x: Floats, i: int, y: Floats, j: int) -> float:
 def other_child(state: Chain, node: int) -> int:
     """The sibling of a node."""
     parent = state.parent[node]
-    first = state.children[parent, 0]
-    return state.children[parent, 1] if first == node else first
+    sibling: int = state.children[parent, 0]
+    if sibling == node:
+        sibling = state.children[parent, 1]
+    return sibling
 
 
 @inline
@@ -131,7 +135,7 @@ def look_below(state: Chain, node: int) -> float:
     left, right = state.children[node, 0], state.children[node, 1]
     var_left = state.variance[left] + state.time[node] - state.time[left]
     var_right = state.variance[right] + state.time[node] - state.time[right]
-    v = var_left + var_right
+    v: float = var_left + var_right
     share = var_left / v if v > 0.0 else 0.5
     state.variance[node] = var_left * (1.0 - share)
     blend(state.mean, left, state.mean, right, share, state.mean, node)

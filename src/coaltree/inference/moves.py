@@ -1,20 +1,21 @@
 r"""Moves on trees that leave the posterior p(t, π | X) ∝ Π_k exp(−λ_k Δ_k) Z_k as it is.
 
-**Regraft.** Cut a random subtree and attach it anew. Given the rest of the tree T and the subtree S, the place (edge, time)
-has a density f that costs O(d) an edge (see `attachment`), so all places are weighed against each other in one walk.
-The proposal q(edge) q(time | edge) is close to f and depends on T and S alone, not on where S hung before:
+**Regraft.** Cut a random subtree and attach it anew. Given the rest of the tree T and the subtree S, the place (edge,
+time) has a density f that costs O(d) an edge (`attachment`), so all places are weighed against each other in one walk
+(`survey`). The proposal q(edge) q(time | edge) is close to f and depends on T and S alone, not on where S hung before:
 
     accept with probability min(1, f(new) q(old) / f(old) q(new)).
 
-Subtrees are cut uniformly among the 2n − 2 nodes below the root, and T and S have the same number of nodes wherever S hangs.
+Subtrees are cut uniformly among the 2n − 2 nodes below the root, which are as many wherever S hangs.
 
 **Slice.** The time of each merge between its children's and its parent's, by slice sampling with shrinkage; the root's
-by an exact draw. One walk over the tree does all merges: messages from above are made on the way down, from below on the way up.
+by an exact draw. One walk over the tree does all merges: messages from above are made on the way down, messages from
+below on the way up.
 
 **Scale.** t → ct for all merges, log c uniform around 0, accepted with the Jacobian c^(n−1).
 
-A history is nothing but a tree with times, so a move may change the order of merges elsewhere at no cost. At
-inverse temperature β the target is the posterior density to the power β.
+A history is nothing but a tree with times, so a move may change the order of merges elsewhere at no cost. At inverse
+temperature β the target is the posterior density to the power β; at β = ∞ slices go to the best time.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ import numpy as np
 
 from coaltree._compile import inline, kernel
 from coaltree.inference import attachment
-from coaltree.inference.attachment import N_KNOTS, Edge, log_density
+from coaltree.inference.attachment import Edge, log_density
 from coaltree.inference.chain import (
     Chain,
     Floats,
     Ints,
     attach,
     detach,
-    edge_between,
+    edge_around,
     look_above,
     look_below,
     make_chain,
@@ -44,14 +45,12 @@ from coaltree.inference.chain import (
     to_arrays,
     to_tree,
 )
-from coaltree.model import gig
+from coaltree.inference.survey import ROUGHLY, draw_place, make_survey, visit_edges, weigh_edges, weigh_place
 from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.tree import Tree
 
-# Edges whose rough mass is below e^(−NEAR) of the largest keep it; the others get an accurate one.
-NEAR = 12.0
-# The proposal needs the peak of an edge only roughly, in units of v.
-_ROUGHLY = 0.2
+# Peaks at zero temperature are found to this fraction of their width.
+EXACTLY = 1e-7
 REGRAFTS, ACCEPTED, ELSEWHERE, SCALES, SCALES_ACCEPTED = range(5)
 
 
@@ -82,124 +81,9 @@ class Trace(NamedTuple):
     info: MoveInfo
 
 
-class Survey(NamedTuple):
-    """The edges to which a cut-off subtree may be attached; arrays over nodes speak of the edges above them."""
-
-    node: Ints  # (2n−1,), of which the first few are filled
-    peak: Floats  # (2n−1,) time at which the density peaks
-    width: Floats  # (2n−1,) of the peak
-    log_mass: Floats  # (2n−1,) log q(edge), not normalised; −inf where the subtree cannot be
-    knots: Floats  # (2, N_KNOTS)
-
-
-@inline
-def make_survey(n_nodes: int) -> Survey:
-    """Room for a survey."""
-    return Survey(
-        np.empty(n_nodes, dtype=np.int64),
-        np.empty(n_nodes),
-        np.empty(n_nodes),
-        np.empty(n_nodes),
-        np.empty((2, N_KNOTS)),
-    )
-
-
-@inline
-def visit_edges(state: Chain, cut: int, tolerance: float, out: Survey) -> int:
-    """Find all edges for a cut-off subtree, with their peaks; returns their number.
-
-    Until `weigh_edges` the log mass is log f at the peak. The edge above the root comes first.
-    """
-    d = float(state.mean.shape[1])
-    for node in range(out.node.size):
-        out.log_mass[node] = -math.inf
-    n_edges = 0
-    # Waiting nodes fill the same array from behind: together they are never more than the nodes.
-    waiting = out.node.size - 1
-    out.node[waiting] = state.children[-1, 0]
-    while waiting < out.node.size:
-        node = out.node[waiting]
-        waiting += 1
-        look_above(state, node)
-        edge = edge_between(state, node, node, cut)
-        if edge.low < edge.high:
-            out.node[n_edges] = node
-            n_edges += 1
-            peak, width = attachment.find_peak(edge, state.others, d, tolerance)
-            out.peak[node], out.width[node] = peak, width
-            out.log_mass[node] = log_density(edge, state.others, d, peak)
-        if state.time[node] >= state.time[cut] and state.children[node, 0] >= 0:
-            for child in state.children[node]:
-                waiting -= 1
-                out.node[waiting] = child
-    return n_edges
-
-
-@inline
-def _edge_mass(state: Chain, cut: int, node: int, beta: float, out: Survey) -> tuple[Edge, float]:
-    """The edge above a node and its mass under the proposal for the time; `out.knots` is left ready for it."""
-    d = float(state.mean.shape[1])
-    edge = edge_between(state, node, node, cut)
-    peak, width = out.peak[node], out.width[node]
-    return edge, attachment.log_mass(edge, state.others, d, beta, peak, width, out.knots)
-
-
-@inline
-def weigh_edges(state: Chain, cut: int, beta: float, n_edges: int, out: Survey) -> float:
-    """Turn peaks into masses of f^β: peak times width far from the best edge, by knots near it. Returns log Σ."""
-    top = -math.inf
-    for k in range(n_edges):
-        node = out.node[k]
-        if k == 0:
-            out.log_mass[node] = _edge_mass(state, cut, node, beta, out)[1]
-        else:
-            high = state.time[state.parent[node]]
-            length = high - max(state.time[node], state.time[cut])
-            width = min(2.5 * out.width[node] / math.sqrt(beta), length)
-            out.log_mass[node] = beta * out.log_mass[node] + math.log(width)
-        top = max(top, out.log_mass[node])
-    near = top - NEAR
-    top = -math.inf
-    for k in range(n_edges):
-        node = out.node[k]
-        if k > 0 and out.log_mass[node] > near:
-            out.log_mass[node] = _edge_mass(state, cut, node, beta, out)[1]
-        top = max(top, out.log_mass[node])
-    total = 0.0
-    for k in range(n_edges):
-        total += math.exp(out.log_mass[out.node[k]] - top)
-    return top + math.log(total)
-
-
-@inline
-def _choose_edge(survey: Survey, n_edges: int, log_total: float, stream: Stream) -> int:
-    left = uniform(stream)
-    chosen = survey.node[0]
-    for k in range(n_edges):
-        mass = math.exp(survey.log_mass[survey.node[k]] - log_total)
-        if mass > 0.0:
-            chosen = survey.node[k]
-            left -= mass
-            if left < 0.0:
-                break
-    return chosen
-
-
-@inline
-def log_proposal(
-    state: Chain, cut: int, node: int, time: float, beta: float, survey: Survey, log_total: float
-) -> tuple[float, float]:
-    """Log f(edge, time)^β and log q(edge, time) of attaching the subtree above `node` at `time`."""
-    edge, log_mass = _edge_mass(state, cut, node, beta, survey)
-    log_f = beta * log_density(edge, state.others, float(state.mean.shape[1]), time)
-    log_shape = log_f if edge.high == math.inf else attachment.interpolate(survey.knots, time)
-    return log_f, survey.log_mass[node] - log_total + log_shape - log_mass
-
-
 @kernel
 def regraft(state: Chain, n_moves: int, beta: float, stream: Stream, counts: Ints) -> None:
     """Cut a random subtree and attach it anew, `n_moves` times."""
-    d = float(state.mean.shape[1])
     survey = make_survey(state.variance.size)
     for _ in range(n_moves):
         # Any node but the root, whose number is skipped.
@@ -207,19 +91,17 @@ def regraft(state: Chain, n_moves: int, beta: float, stream: Stream, counts: Int
         cut += cut >= state.children[-1, 0]
         home, home_time = other_child(state, cut), state.time[state.parent[cut]]
         detach(state, cut)
-        n_edges = visit_edges(state, cut, _ROUGHLY, survey)
+        n_edges = visit_edges(state, cut, ROUGHLY, survey)
         log_total = weigh_edges(state, cut, beta, n_edges, survey)
 
-        node = _choose_edge(survey, n_edges, log_total, stream)
-        edge, _ = _edge_mass(state, cut, node, beta, survey)
-        time = attachment.draw_time(edge, d, beta, survey.knots, stream)
-        new_f, new_q = log_proposal(state, cut, node, time, beta, survey, log_total)
+        node, time = draw_place(state, cut, beta, n_edges, survey, log_total, stream)
+        new_f, new_q = weigh_place(state, cut, node, time, beta, survey, log_total)
         accepted = True
         if survey.log_mass[home] == -math.inf:
             # An edge without length has no density: the chain was put there and leaves at once.
             state.log_joint[0] = -math.inf
         else:
-            old_f, old_q = log_proposal(state, cut, home, home_time, beta, survey, log_total)
+            old_f, old_q = weigh_place(state, cut, home, home_time, beta, survey, log_total)
             accepted = -exponential(stream) < (new_f - new_q) - (old_f - old_q)
             state.log_joint[0] += (new_f - old_f) / beta if accepted else 0.0
 
@@ -234,7 +116,7 @@ def regraft(state: Chain, n_moves: int, beta: float, stream: Stream, counts: Int
 
 @inline
 def _slice(edge: Edge, state: Chain, d: float, now: float, beta: float, stream: Stream) -> float:
-    """Slice sampling of f^β on a bounded edge: the whole edge is the first interval, every miss shrinks it towards now."""
+    """Slice sampling of f^β on a bounded edge: it begins with the whole edge, and every miss shrinks it towards now."""
     level = beta * log_density(edge, state.others, d, now) - exponential(stream)
     low, high = edge.low, edge.high
     while low < high:
@@ -254,17 +136,20 @@ def _slice(edge: Edge, state: Chain, d: float, now: float, beta: float, stream: 
 def slice_time(state: Chain, merge: int, beta: float, stream: Stream) -> None:
     """Draw the time of a merge given the rest; the message from above must be up to date."""
     d = float(state.mean.shape[1])
-    cut, sibling = state.children[merge]
-    edge = edge_between(state, sibling, merge, cut)
+    edge = edge_around(state, merge)
     if edge.low < edge.high:
         now = state.time[merge]
         set_aside(state, now)
-        if edge.high == math.inf:
+        before = log_density(edge, state.others, d, now)
+        if beta == math.inf:
+            time, _ = attachment.find_peak(edge, state.others, d, EXACTLY)
+            if not log_density(edge, state.others, d, time) > before:
+                time = now
+        elif edge.high == math.inf:
             time = attachment.draw_time(edge, d, beta, np.empty((2, 0)), stream)
         else:
             time = _slice(edge, state, d, now, beta, stream)
-        change = log_density(edge, state.others, d, time) - log_density(edge, state.others, d, now)
-        state.log_joint[0] += change
+        state.log_joint[0] += log_density(edge, state.others, d, time) - before
         state.time[merge] = time
         put_back(state, time)
 
@@ -275,7 +160,7 @@ def slice_times(state: Chain, beta: float, stream: Stream) -> None:
     origin = state.parent.size - 1
     node, came_from = state.children[origin, 0], origin
     while node != origin:
-        left, right = state.children[node]
+        left, right = state.children[node, 0], state.children[node, 1]
         if left < 0:
             node, came_from = came_from, node
             continue
@@ -311,28 +196,16 @@ def rescale(state: Chain, beta: float, stream: Stream, counts: Ints) -> None:
         recompute(state)
 
 
-@kernel
-def weigh_places(state: Chain, cut: int, node: Ints, time: Floats, beta: float, out: Floats) -> None:
-    """Log f^β and log q of regrafting the subtree under `cut` at each place; out (2, number of places)."""
-    survey = make_survey(state.variance.size)
-    home, home_time = other_child(state, cut), state.time[state.parent[cut]]
-    detach(state, cut)
-    n_edges = visit_edges(state, cut, _ROUGHLY, survey)
-    log_total = weigh_edges(state, cut, beta, n_edges, survey)
-    for k in range(node.size):
-        out[0, k], out[1, k] = log_proposal(state, cut, node[k], time[k], beta, survey, log_total)
-    attach(state, cut, home, home_time)
-
-
 def advance(
     state: Chain, n_sweeps: int, stream: Stream, counts: Ints, schedule: Schedule | None = None, beta: float = 1.0
 ) -> None:
     """Make `n_sweeps` sweeps in place; `counts` (5,) grows."""
     plan = schedule or Schedule(regrafts=len(state.merge_times) + 1)
     for _ in range(n_sweeps):
-        regraft(state, plan.regrafts, beta, stream, counts)
+        # Slices come first: from a start with poor times they reach at once the region where regrafts are accepted.
         for _ in range(plan.slices):
             slice_times(state, beta, stream)
+        regraft(state, plan.regrafts, beta, stream, counts)
         if not math.isfinite(state.log_joint[0]):
             recompute(state)
         for _ in range(plan.scales):
@@ -396,7 +269,7 @@ def sweep(
     schedule: Schedule | None = None,
     temperature: float = 1.0,
 ) -> tuple[Tree, MoveInfo]:
-    """Move a tree by `n_sweeps` sweeps: a Markov kernel that leaves the posterior unchanged. Arguments as in `trace`."""
+    """Move a tree by `n_sweeps` sweeps, a Markov kernel that leaves the posterior unchanged; arguments as in `trace`."""
     state, stream = make_chain(tree, rows, leaf_noise), make_streams(rng, 1)[0]
     counts = np.zeros(5, dtype=np.int64)
     advance(state, n_sweeps, stream, counts, schedule, 1.0 / temperature)

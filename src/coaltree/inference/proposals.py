@@ -198,6 +198,9 @@ def advance_local(
             i, j = _retained_slots(state, stage, retained)
             chosen = place(i, j)
         r = 2.0 * now + offset[i] + offset[j]
+        if log_q[chosen] == -math.inf:
+            # Only a retained pair can have been passed over as negligible; its weight is large, but finite.
+            log_q[chosen] = gig.log_local_laplace(d, eps[chosen], lam, r)
         delta = retained.times[stage] - now if followed else gig.draw_time(d, eps[chosen], lam, r, stream)[1]
         out[m] = log_total - log_q[chosen] + gig.log_local(d, eps[chosen], lam, r)
         merge(state, d, m, stage, i, j, delta)

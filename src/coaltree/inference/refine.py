@@ -1,67 +1,136 @@
+"""`refine`: a tree in, a tree of higher joint density out.
+
+Annealing first: sweeps of the Markov chain (`moves`) at a temperature that falls from a little above 1 to 0, which
+carry the tree out of the local maximum it came from. Then a climb: every subtree in turn goes to the best of all
+places in the tree, with its best time there, and every merge to its best time, until a pass over the whole tree
+changes nothing.
+"""
+
 from __future__ import annotations
+
 import math
+from typing import Any
+
 import numpy as np
-from coaltree._compile import inline, kernel
-from coaltree.inference import attachment
+from tqdm import tqdm
+
+from coaltree._compile import kernel
 from coaltree.inference.attachment import log_density
-from coaltree.inference.chain import *
-from coaltree.inference.chain import look_above, look_below, edge_between, set_aside, put_back, detach, attach, other_child, Chain
-from coaltree.inference.moves import make_survey, visit_edges
-from coaltree.randomness import uniform
+from coaltree.inference.chain import Chain, Ints, attach, detach, make_chain, other_child, recompute, to_tree
+from coaltree.inference.moves import EXACTLY, advance, slice_times
+from coaltree.inference.survey import edge_at, make_survey, visit_edges
+from coaltree.model.diffusion import leaf_distances, log_joint, whiten
+from coaltree.randomness import RandomState, as_generator, make_streams
+from coaltree.tree import Tree
+from coaltree.validation import check_count
+
+# The climb ends when a pass gains less than this.
+NEGLIGIBLE = 1e-4
+# Part of the sweeps spent on annealing.
+ANNEALED = 0.7
+
 
 @kernel
-def climb(state, n_moves, stream):
+def climb(state: Chain, cuts: Ints) -> None:
+    """Move each of the subtrees in turn to the place with the highest joint, unless it is there already."""
     d = float(state.mean.shape[1])
     survey = make_survey(state.variance.size)
-    moved = 0
-    for _ in range(n_moves):
-        cut = int(uniform(stream) * (state.variance.size - 1))
-        cut += cut >= state.children[-1, 0]
+    for cut in cuts:
+        if cut == state.children[-1, 0]:
+            continue
         home, home_time = other_child(state, cut), state.time[state.parent[cut]]
         detach(state, cut)
-        n_edges = visit_edges(state, cut, 1e-6, survey)
-        best = survey.node[0]
-        for k in range(n_edges):
-            if survey.log_mass[survey.node[k]] > survey.log_mass[best]:
-                best = survey.node[k]
-        e = edge_between(state, home, home, cut)
-        old = log_density(e, state.others, d, home_time)
-        if survey.log_mass[best] > old:
-            moved += best != home
-            state.log_joint[0] += survey.log_mass[best] - old
+        n_edges = visit_edges(state, cut, EXACTLY, survey)
+        best = survey.edge[0]
+        for k in range(1, n_edges):
+            if survey.log_mass[survey.edge[k]] > survey.log_mass[best]:
+                best = survey.edge[k]
+        gain = survey.log_mass[best] - log_density(edge_at(state, survey, cut, home), state.others, d, home_time)
+        # Merges tied in time have several equivalent places: rounding alone must not move a subtree among them.
+        if gain > 1e-9 * abs(survey.log_mass[best]):
+            state.log_joint[0] += gain
             attach(state, cut, best, survey.peak[best])
         else:
             attach(state, cut, home, home_time)
-    return moved
-@inline
-def peak_time(state, merge):
-    d = float(state.mean.shape[1])
-    cut, sibling = state.children[merge]
-    edge = edge_between(state, sibling, merge, cut)
-    if edge.low < edge.high:
-        now = state.time[merge]
-        set_aside(state, now)
-        time, _ = attachment.find_peak(edge, state.others, d, 1e-8)
-        change = log_density(edge, state.others, d, time) - log_density(edge, state.others, d, now)
-        if change > 0:
-            state.log_joint[0] += change
-            state.time[merge] = time
-            put_back(state, time)
-@kernel
-def climb_times(state):
-    origin = state.parent.size - 1
-    node, came_from = state.children[origin, 0], origin
-    while node != origin:
-        left, right = state.children[node]
-        if left < 0:
-            node, came_from = came_from, node
-            continue
-        if came_from == state.parent[node]:
-            look_above(state, node)
-            node, came_from = left, node
-        elif came_from == left:
-            node, came_from = right, node
-        else:
-            peak_time(state, node)
-            look_below(state, node)
-            node, came_from = state.parent[node], node
+
+
+def refine(
+    tree: Tree,
+    X: Any,
+    covariance: Any = None,
+    leaf_noise: Any = 0.0,
+    max_sweeps: int = 60,
+    random_state: RandomState = 0,
+    progress: bool = False,
+    temperature: float = 3.0,
+) -> Tree:
+    """Polish a tree: look for one of higher log joint near it, and never return one of lower.
+
+    Parameters
+    ----------
+    tree : Tree
+        Where to start, such as a greedy tree or the best particle.
+    X : array-like (n, d)
+        One row per leaf.
+    covariance : array-like (d, d), optional
+        Covariance Φ of the diffusion per unit of time. Default: the identity.
+    leaf_noise : float or array-like (n,)
+        Variance of each leaf around its true value, in units of the covariance.
+    max_sweeps : int
+        Limit on sweeps, annealing and climbing together. A sweep weighs O(n²) places at O(d) each.
+    random_state : int, Generator, …
+        Seed. The same seed gives the same tree.
+    progress : bool
+        Show a progress bar.
+    temperature : float
+        Where annealing begins; 0 only climbs, which is faster and stops at the nearest local maximum.
+
+    Returns
+    -------
+    Tree
+
+    Examples
+    --------
+    >>> import coaltree as ct
+    >>> from coaltree.inference.refine import refine
+    >>> X = ct.sample_data(ct.sample_tree(20, random_state=1), 5, random_state=2)
+    >>> start = ct.greedy_tree(X)
+    >>> ct.log_joint(refine(start, X), X) > ct.log_joint(start, X)
+    True
+    """
+    max_sweeps = check_count(max_sweeps, "max_sweeps", at_least=1)
+    if not (math.isfinite(temperature) and temperature >= 0.0):
+        raise ValueError(f"temperature must be a number ≥ 0, got {temperature!r}.")
+    _, noise, _ = leaf_distances(X, covariance, leaf_noise)
+    rows = whiten(X, covariance).rows
+    rng = as_generator(random_state)
+    stream = make_streams(rng, 1)[0]
+    state = make_chain(tree, rows, noise)
+    n_annealed = int(ANNEALED * max_sweeps) if temperature > 0.0 else 0
+    counts = np.zeros(5, dtype=np.int64)
+    with tqdm(total=max_sweeps, desc="sweeps", disable=not progress) as bar:
+        for k in range(n_annealed):
+            advance(state, 1, stream, counts, beta=1.0 / (temperature * (1.0 - k / n_annealed)))
+            bar.update()
+        for _ in range(n_annealed, max_sweeps):
+            before = float(state.log_joint[0])
+            _best_times(state, stream)
+            climb(state, rng.permutation(len(state.variance)))
+            bar.update()
+            if state.log_joint[0] - before < NEGLIGIBLE:
+                break
+        _best_times(state, stream)
+    found = to_tree(state, tree.names)
+    better = log_joint(found, X, covariance, noise) > log_joint(tree, X, covariance, noise)
+    return found if better else tree
+
+
+def _best_times(state: Chain, stream: Any) -> None:
+    """Maximise the joint over the times, one merge at a time."""
+    for _ in range(50):
+        before = float(state.log_joint[0])
+        slice_times(state, math.inf, stream)
+        if not math.isfinite(before):
+            recompute(state)
+        if state.log_joint[0] - before < NEGLIGIBLE:
+            break

@@ -44,10 +44,14 @@ class SMCResult(NamedTuple):
 
 
 def choose_method(method: str, n: int, d: int) -> str:
-    """Resolve "auto": the race (smc1) sees further ahead from `d = 8` on, tpost scatters less below."""
+    """Resolve "auto" to the sampler with the higher log evidence at this n and d (`benchmarks/evidence.md`).
+
+    Many dimensions tell early when a pair is due, and the race (smc1) uses that; with few, or few leaves, tpost scatters
+    less. The border runs along d = 64, or n d = 2048 from d = 16 on.
+    """
     if method != "auto":
         return method
-    return "smc1" if d >= 8 else "tpost"
+    return "smc1" if d >= 64 or (d >= 16 and n * d >= 2048) else "tpost"
 
 
 @contextmanager
@@ -92,6 +96,10 @@ def _retained_uniform(weight: float, rng: np.random.Generator) -> float:
 def resample(state: Particles, stage: int, weights: Floats, retain: bool, rng: np.random.Generator) -> None:
     """Resample the particles after `stage` merges, in place; with `retain`, particle 0 survives in its slot."""
     n = len(weights)
+    if retain:
+        # However small its weight, the retained particle stays.
+        weights = weights.copy()
+        weights[0] = max(weights[0], 1e-300)
     u = _retained_uniform(n * float(weights[0] / weights.sum()), rng) if retain else rng.random()
     counts = systematic_counts(weights, u)
     target = np.flatnonzero(counts == 0)

@@ -1,15 +1,16 @@
 r"""All places where a cut-off subtree may hang, weighed against each other in one walk.
 
-The walk goes down from the root. At merge k with children a and b it knows what the rest of the tree says about k from above,
-N(y, β Φ), so it can say what each child's edge is told from above: with b's message N(m_b, α Φ) at k and ω = α/(α + β),
+The walk goes down from the root. At merge k with children a and b it knows what the rest of the tree says about k from
+above, N(y, β Φ), so it can say what each child's edge is told from above: with b's message N(m_b, α Φ) at k and
+ω = α/(α + β),
 
     u_a = (1 − ω) m_b + ω y,   variance α (1 − ω).
 
 Squared distances to such a blend follow from those to its parts, which leaves five distances a merge, and a vector u
 only for children that are merges themselves.
 
-The proposal is q(edge) q(time | edge). Edges near the best have the mass of their knots (`attachment.log_mass`), far ones
-a rougher value: any will do, as long as it depends on the rest of the tree and the subtree alone.
+The proposal is q(edge) q(time | edge). Edges near the best have the mass of their knots (`attachment.log_mass`), far
+ones a rougher value: any will do, as long as it depends on the rest of the tree and the subtree alone.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from coaltree.inference.chain import (
 from coaltree.randomness import Stream, uniform
 
 # Edges whose rough mass is below e^(−NEAR) of the largest keep it; the others get an accurate one.
-NEAR = 12.0
-# The proposal needs the peak of an edge only roughly, in units of v.
-ROUGHLY = 0.05
+NEAR = 6.0
+# The proposal needs the peak of an edge only roughly, in units of its width.
+ROUGHLY = 0.1
 
 
 class Survey(NamedTuple):
@@ -161,7 +162,7 @@ def weigh_edges(state: Chain, cut: int, beta: float, n_edges: int, out: Survey) 
     """Turn peaks into masses of f^β: peak times width far from the best edge, by knots near it. Returns log Σ."""
     root = out.edge[0]
     out.log_mass[root] = edge_mass(state, cut, root, beta, out)
-    top = out.log_mass[root]
+    top: float = out.log_mass[root]
     for k in range(1, n_edges):
         node = out.edge[k]
         length = state.time[state.parent[node]] - max(state.time[node], state.time[cut])

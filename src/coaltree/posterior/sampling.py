@@ -38,8 +38,8 @@ def sample_posterior(
     covariance : array-like (d, d), optional
         Covariance Φ of the diffusion per unit of time. Default: the identity.
     method : {"auto", "tpost", "smc1", "postpost", "mpost1", "mpost2"}
-        How particles choose merges; all target the same posterior. "auto" takes "tpost" below 8 dimensions and "smc1"
-        from 8 on: whichever had the higher log evidence in `benchmarks/evidence.md`.
+        How particles choose merges; all target the same posterior. "auto" takes whichever of "tpost" and "smc1" had
+        the higher log evidence in `benchmarks/evidence.md`: "smc1" if d ≥ 64, or d ≥ 16 and n·d ≥ 2048.
     n_particles : int
         Number of weighted trees M.
     leaf_noise : float or array-like (n,)

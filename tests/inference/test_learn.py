@@ -1,0 +1,123 @@
+"""The learner leaves the joint distribution of trees, Φ, s₀ and data as it is."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import coaltree as ct
+from coaltree.inference import learn
+from coaltree.inference.learn import Settings, Unknowns
+from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, Spherical
+from coaltree.model.diffusion import log_likelihood
+from tests.seeds import seed
+
+N, D, N_REPLICATES, N_STEPS = 6, 2, 300, 3
+FAMILIES = {
+    "spherical": Spherical(shape=3.0, scale=2.0),
+    "diagonal": Diagonal(shape=3.0, scale=2.0),
+    "inverse Wishart": InverseWishart(np.eye(D), df=6),
+    "Huang-Wand": HuangWand(df=4, scale=1.0),
+    "fixed": Fixed(np.array([[1.0, 0.3], [0.3, 0.5]])),
+}
+
+
+def draw_from_prior(family, rng, learn_noise):
+    noise = rng.exponential() if learn_noise else 0.2
+    return Unknowns(ct.sample_tree(N, random_state=rng), family.sample_prior(D, rng), np.full(N, noise))
+
+
+def statistics(unknowns):
+    phi = unknowns.covariance.matrix()
+    return [
+        np.log(unknowns.tree.times[-1]),
+        np.log(unknowns.tree.times).mean(),
+        np.log(unknowns.tree.cophenetic()[0, 1]),
+        np.log(unknowns.leaf_noise[0]),
+        np.log(phi[0, 0]),
+        phi[0, 1] / np.sqrt(phi[0, 0] * phi[1, 1]),
+    ]
+
+
+def smallest_p_value(family, settings, kernel_family=None):
+    """Successive-conditional test: prior → data → kernel must be distributed like the prior itself."""
+    before, after = [], []
+    for replicate in range(N_REPLICATES):
+        rng = np.random.default_rng(seed(replicate))
+        before.append(statistics(draw_from_prior(family, rng, settings.learn_noise)))
+        now = draw_from_prior(family, rng, settings.learn_noise)
+        X = ct.sample_data(now.tree, now.covariance.matrix(), now.leaf_noise, random_state=rng)
+        for _ in range(N_STEPS):
+            now = learn.iterate(now, X, kernel_family or family, settings, rng)
+        after.append(statistics(now))
+    before, after = np.array(before), np.array(after)
+    varies = before.std(axis=0) > 1e-9
+    return min(stats.ks_2samp(a, b).pvalue for a, b in zip(before.T[varies], after.T[varies], strict=True))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_iteration_leaves_the_joint_distribution_alone(name):
+    assert smallest_p_value(FAMILIES[name], Settings(n_particles=4)) > 1e-3 / 6
+
+
+def test_with_given_leaf_noise():
+    assert smallest_p_value(FAMILIES["spherical"], Settings(n_particles=4, learn_noise=False)) > 1e-3 / 6
+
+
+def test_a_kernel_for_another_prior_is_noticed():
+    other = InverseWishart(np.eye(D), df=9)
+    assert smallest_p_value(FAMILIES["inverse Wishart"], Settings(n_particles=4), kernel_family=other) < 1e-4
+
+
+def test_scale_move_keeps_the_likelihood():
+    rng = np.random.default_rng(0)
+    family = FAMILIES["inverse Wishart"]
+    now = draw_from_prior(family, rng, True)
+    X = ct.sample_data(now.tree, now.covariance.matrix(), now.leaf_noise, random_state=rng)
+    new = learn.draw_scale(now, X, family, True, rng)
+    assert new.tree.times[-1] != now.tree.times[-1]
+    assert log_likelihood(new.tree, X, new.covariance.matrix(), new.leaf_noise) == pytest.approx(
+        log_likelihood(now.tree, X, now.covariance.matrix(), now.leaf_noise), rel=1e-9
+    )
+
+
+def test_scale_move_improves_mixing():
+    """Autocorrelation of the log amplitude over iterations, with and without the joint move."""
+    rng = np.random.default_rng(seed(1))
+    X = ct.sample_data(ct.sample_tree(16, random_state=rng), 9.0 * np.eye(16), random_state=rng)
+
+    def autocorrelation(scale_move):
+        settings = Settings(n_particles=5, scale_move=scale_move)
+        result = learn.run(X, Spherical(), None, 300, settings, np.random.default_rng(2))
+        x = np.log([u.covariance.matrix()[0, 0] for u in result.draws[50:]])
+        x = x - x.mean()
+        return (x[1:] @ x[:-1]) / (x @ x)
+
+    assert autocorrelation(True) < autocorrelation(False) - 0.1
+
+
+@pytest.mark.parametrize("factor", [1e-4, 1e4])
+def test_amplitude_is_found_from_far_away(factor):
+    rng = np.random.default_rng(seed(3))
+    X = ct.sample_data(ct.sample_tree(30, random_state=rng), 20.0 * np.eye(30), random_state=rng)
+    family = Spherical()
+    now = learn.first_guess(X, family, np.zeros(30))
+    now = now._replace(covariance=family.rescale(now.covariance, factor)[0])
+    for _ in range(15):
+        now = learn.iterate(now, X, family, Settings(n_particles=5, learn_noise=False), rng)
+    assert 5.0 < now.covariance.matrix()[0, 0] < 80.0
+
+
+def test_interrupt_returns_what_is_done(monkeypatch):
+    X = ct.sample_data(ct.sample_tree(5, random_state=0), 2, random_state=0)
+    calls = []
+    original = learn.iterate
+
+    def interrupted(*arguments):
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        calls.append(1)
+        return original(*arguments)
+
+    monkeypatch.setattr(learn, "iterate", interrupted)
+    result = learn.run(X, Spherical(), None, 10, Settings(n_particles=3), np.random.default_rng(0))
+    assert len(result.draws) == len(result.log_joint) == 3
