@@ -27,7 +27,9 @@ def log_evidences(n: int, d: int, method: str, n_particles: int, n_data: int, n_
         X = ct.sample_data(ct.sample_tree(n, random_state=1000 + k), d, random_state=2000 + k)
         for seed in range(n_seeds):
             before = time.process_time()
-            out[k, seed] = ct.sample_posterior(X, method=method, n_particles=n_particles, random_state=seed).log_evidence
+            out[k, seed] = ct.sample_posterior(
+                X, method=method, n_particles=n_particles, random_state=seed
+            ).log_evidence
             spent += time.process_time() - before
     return out, spent / out.size
 

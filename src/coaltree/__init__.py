@@ -14,6 +14,7 @@ from coaltree.inference.greedy import greedy_tree
 from coaltree.model.coalescent import log_prior, sample_tree
 from coaltree.model.diffusion import log_joint, sample_data
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.learning import learn_posterior
 from coaltree.posterior.sampling import sample_posterior
 from coaltree.tree import Tree
 
@@ -22,6 +23,7 @@ __all__ = [
     "TreePosterior",
     "__version__",
     "greedy_tree",
+    "learn_posterior",
     "log_joint",
     "log_prior",
     "metrics",

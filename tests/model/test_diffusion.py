@@ -66,9 +66,10 @@ def test_contrasts_and_scatter_give_the_likelihood(tree, X):
 def test_contrasts_are_standard_normal():
     rng = np.random.default_rng(seed(0))
     tree = ct.sample_tree(6, random_state=rng)
-    u = np.array([diffusion.contrasts(tree, ct.sample_data(tree, PHI, 0.3, random_state=rng), 0.3) for _ in range(3000)])
-    error = np.sqrt(2 / 3000)
-    np.testing.assert_allclose(np.einsum("rki,rkj->kij", u, u) / 3000, np.broadcast_to(PHI, (5, 3, 3)), atol=5 * 2 * error)
+    data = [ct.sample_data(tree, PHI, 0.3, random_state=rng) for _ in range(3000)]
+    u = np.array([diffusion.contrasts(tree, X, 0.3) for X in data])
+    covariances = np.einsum("rki,rkj->kij", u, u) / 3000
+    np.testing.assert_allclose(covariances, np.broadcast_to(PHI, (5, 3, 3)), atol=5 * 2 * np.sqrt(2 / 3000))
     between = np.einsum("ri,rj->ij", u[:, :, 0], u[:, :, 0]) / 3000
     assert np.abs(between - np.diag(np.diag(between))).max() < 5 * 2 / np.sqrt(3000)
 

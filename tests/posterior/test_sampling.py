@@ -48,7 +48,7 @@ def phi(*eigenvalues):
 
 
 BAD = {
-    "NaN": ({"X": [[0.0], [np.nan]]}, ValueError, r"X must be finite: 1 entry is NaN or infinite, the first at \[1, 0\]"),
+    "NaN": ({"X": [[0.0], [np.nan]]}, ValueError, r"X must be finite: 1 entry is NaN .* the first at \[1, 0\]"),
     "infinite": ({"X": [[0.0], [np.inf]]}, ValueError, "X must be finite"),
     "strings": ({"X": [["a"], ["b"]]}, TypeError, "X must be an array of numbers"),
     "complex": ({"X": np.array([[1j], [2.0]])}, TypeError, "X must be"),
@@ -71,7 +71,7 @@ BAD = {
     "threshold": ({"ess_threshold": 1.5}, ValueError, "ess_threshold must be between 0 and 1"),
     "jobs": ({"n_jobs": 0}, ValueError, "n_jobs must be at least 1"),
     "seed": ({"random_state": "x"}, TypeError, "random_state must be"),
-    "duplicates": ({"X": [[1.0, 2], [0, 0], [1, 2]]}, ValueError, r"X has duplicate rows \(0 and 2; 1 such pair.*leaf_noise > 0"),
+    "duplicates": ({"X": [[1.0, 2], [0, 0], [1, 2]]}, ValueError, r"duplicate rows \(0 and 2; 1 .*leaf_noise > 0"),
     "names": ({"names": ["a"]}, ValueError, "names"),
 }
 
@@ -105,14 +105,8 @@ def test_extreme_scales_work(method, scale, d):
 
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
 def test_scales_at_the_limit_work_or_say_why(scale):
-    X = scale * GOOD
-    for covariance in (None, scale**2 * np.eye(2)):
-        try:
-            post = ct.sample_posterior(X, covariance, n_particles=5)
-        except ValueError as error:
-            assert "Rescale X" in str(error)
-        else:
-            assert np.isfinite(post.log_evidence)
+    assert np.isfinite(ct.sample_posterior(scale * GOOD, n_particles=5).log_evidence)
+    assert np.isfinite(ct.sample_posterior(scale * GOOD, scale**2 * np.eye(2), n_particles=5).log_evidence)
     with pytest.raises(ValueError, match="Rescale X"):
         ct.sample_posterior(1e160 * GOOD, n_particles=5)
     with pytest.raises(ValueError, match="Rescale X"):

@@ -125,9 +125,7 @@ def draw_scale(
     def scaled(log_c: float) -> tuple[Unknowns, float]:
         c = math.exp(log_c)
         covariance, log_ratio = family.rescale(now.covariance, c)
-        new = Unknowns(
-            Tree(tree.children, c * tree.times, tree.names), covariance, c * noise if learn_noise else noise
-        )
+        new = Unknowns(Tree(tree.children, c * tree.times, tree.names), covariance, c * noise if learn_noise else noise)
         log_density = c * base + n_merges * log_c + log_ratio
         if learn_noise:
             log_density += log_c - c * float(noise[0])

@@ -78,8 +78,8 @@ def farthest_worth_a_look(d: float, lam: float, now: float, eps: Floats, offset:
     n_pairs = log_q.size
     nearest = int(np.argmin(eps[:n_pairs]))
     i, j = slots(nearest)
-    low = eps[nearest]
-    high = eps[:n_pairs].max()
+    low = float(eps[nearest])
+    high = float(eps[:n_pairs].max())
     enough = gig.log_local_laplace(d, low, lam, 2.0 * now + offset[i] + offset[j]) - NEGLIGIBLE
     r_high = 2.0 * (now + offset.max())
     if low <= 0.0 or log_local_bound(d, high, lam, r_high) > enough:

@@ -46,8 +46,8 @@ class SMCResult(NamedTuple):
 def choose_method(method: str, n: int, d: int) -> str:
     """Resolve "auto" to the sampler with the higher log evidence at this n and d (`benchmarks/evidence.md`).
 
-    Many dimensions tell early when a pair is due, and the race (smc1) uses that; with few, or few leaves, tpost scatters
-    less. The border runs along d = 64, or n d = 2048 from d = 16 on.
+    Many dimensions tell early when a pair is due, and the race (smc1) uses that; with few, or few leaves, tpost
+    scatters less. The border runs along d = 64, or n d = 2048 from d = 16 on.
     """
     if method != "auto":
         return method

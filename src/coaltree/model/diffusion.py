@@ -82,7 +82,7 @@ def leaf_distances(X: Any, covariance: Any, leaf_noise: Any) -> tuple[Floats, Fl
             "covariance on the scale of the data."
         )
     # Below this, ε (or ε/d) is subnormal and has lost its digits.
-    smallest = 1e-290 * whitened.rows.shape[1]
+    smallest = 1e-306 * whitened.rows.shape[1]
     if eps.min() < smallest:
         higher, lower = np.tril_indices(len(noise), -1)
         tied = np.flatnonzero((eps < smallest) & (noise[higher] + noise[lower] == 0.0))

@@ -68,11 +68,7 @@ def sample_posterior(
     >>> len(post), post.n_leaves
     (50, 8)
     """
-    method = check_choice(method, "method", ("auto", *METHODS))
-    n_particles = check_count(n_particles, "n_particles", at_least=1)
-    ess_threshold = check_fraction(ess_threshold, "ess_threshold")
-    if n_jobs is not None and n_jobs != -1:
-        check_count(n_jobs, "n_jobs", at_least=1)
+    method, n_particles, ess_threshold = check_sampler(method, n_particles, ess_threshold, n_jobs)
     rng = as_generator(random_state)
     eps, noise, log_det = leaf_distances(X, covariance, leaf_noise)
     d = int(np.shape(X)[1])
@@ -106,6 +102,17 @@ def sample_posterior(
             "random_state": int(random_state) if isinstance(random_state, numbers.Integral) else repr(random_state),
             "n_resampled": int(result.resampled.sum()),
         },
+    )
+
+
+def check_sampler(method: Any, n_particles: Any, ess_threshold: Any, n_jobs: Any) -> tuple[str, int, float]:
+    """Check the settings every sampler takes."""
+    if n_jobs is not None and n_jobs != -1:
+        check_count(n_jobs, "n_jobs", at_least=1)
+    return (
+        check_choice(method, "method", ("auto", *METHODS)),
+        check_count(n_particles, "n_particles", at_least=1),
+        check_fraction(ess_threshold, "ess_threshold"),
     )
 
 
