@@ -47,10 +47,9 @@ def main() -> None:
     for method in METHODS:
         seconds, values = np.median(cpu[method]), np.array(evidence[method])
         paper = PAPER_SECONDS.get(method) if size == 64 else None
-        print(
-            f"| {method} | {seconds:.3f} | {seconds / base:.1f} | {values.mean():.1f} ± "
-            f"{values.std(ddof=1) / np.sqrt(repeats):.1f} | {paper or ''} | {f'{paper / seconds:.0f}' if paper else ''} |"
-        )
+        error = values.std(ddof=1) / np.sqrt(repeats)
+        against = f"{paper} | {paper / seconds:.0f}" if paper else " | "
+        print(f"| {method} | {seconds:.3f} | {seconds / base:.1f} | {values.mean():.1f} ± {error:.1f} | {against} |")
 
     print("\nThreads, wall seconds (median), M = 1000:")
     for method in ("tpost", "smc1"):

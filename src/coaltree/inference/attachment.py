@@ -274,8 +274,8 @@ def draw_from_knots(knots: Floats, stream: Stream) -> float:
     if change > 0.0:
         along = 1.0 - along
     low, high = knots[_TIME, chosen], knots[_TIME, chosen + 1]
-    time: float = low + along * (high - low)
-    return min(max(time, low), high)
+    time: float = min(max(low + along * (high - low), low), high)
+    return time
 
 
 @inline

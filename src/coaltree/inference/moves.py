@@ -269,7 +269,7 @@ def sweep(
     schedule: Schedule | None = None,
     temperature: float = 1.0,
 ) -> tuple[Tree, MoveInfo]:
-    """Move a tree by `n_sweeps` sweeps, a Markov kernel that leaves the posterior unchanged; arguments as in `trace`."""
+    """Move a tree by `n_sweeps` sweeps: a Markov kernel that leaves the posterior alone. Arguments as in `trace`."""
     state, stream = make_chain(tree, rows, leaf_noise), make_streams(rng, 1)[0]
     counts = np.zeros(5, dtype=np.int64)
     advance(state, n_sweeps, stream, counts, schedule, 1.0 / temperature)
