@@ -18,7 +18,6 @@ import coaltree as ct
 from coaltree.inference.proposals import METHODS
 from coaltree.inference.smc import choose_method
 
-
 # Left out above this n: minutes a cell, and never ahead below it.
 SMALL, SLOW = 32, ("postpost", "mpost1")
 

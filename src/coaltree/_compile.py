@@ -20,7 +20,11 @@ _njit: Any = numba.njit
 
 def kernel(function: F) -> F:
     """Compile a function lazily: nothing happens until its first call."""
-    compiled: F = _njit(cache=True, nogil=True, error_model="numpy")(function)
+    try:
+        compiled: F = _njit(cache=True, nogil=True, error_model="numpy")(function)
+    except RuntimeError:
+        # numba finds no folder it may write a cache to: compile anew in every process rather than fail to import.
+        compiled = _njit(nogil=True, error_model="numpy")(function)
     return compiled
 
 

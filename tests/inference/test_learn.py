@@ -11,7 +11,7 @@ from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart
 from coaltree.model.diffusion import log_likelihood
 from tests.seeds import seed
 
-N, D, N_REPLICATES, N_STEPS = 6, 2, 300, 3
+N, D, N_REPLICATES, N_STEPS = 6, 2, 200, 2
 FAMILIES = {
     "spherical": Spherical(shape=3.0, scale=2.0),
     "diagonal": Diagonal(shape=3.0, scale=2.0),

@@ -260,14 +260,14 @@ def test_densitree_draws_every_tree_in_the_order_of_the_reference():
     assert clear[0] == pytest.approx(0.005**0.75)
 
 
-def test_densitree_takes_the_heaviest_trees():
+def test_densitree_samples_by_weight_when_there_are_many():
     posterior = noisy_posterior(np.random.default_rng(0))
     sampled, _ = lines_of(plot_densitree(posterior, max_trees=5))
     assert len(sampled.get_segments()) == 5 * 18
+    drawn = posterior.sample(5, random_state=0)
     roots = {segment[:, 0].max() for segment in sampled.get_segments()}
-    heaviest = np.argsort(-posterior.weights)[:5]
-    assert set(posterior.times[heaviest, -1]) <= roots
-    assert max(roots) == posterior.times[heaviest, -1].max()
+    assert set(drawn.times[:, -1]) <= roots
+    assert max(roots) == drawn.times[:, -1].max()
 
 
 @pytest.mark.parametrize("orientation", ORIENTATIONS)

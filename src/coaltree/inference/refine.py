@@ -121,8 +121,9 @@ def refine(
                 break
         _best_times(state, stream)
     found = to_tree(state, tree.names)
-    better = log_joint(found, X, covariance, noise) > log_joint(tree, X, covariance, noise)
-    return found if better else tree
+    # An impossible start, two leaves merged at time 0, has no joint to compare with.
+    as_good = log_joint(tree, X, covariance, noise) >= log_joint(found, X, covariance, noise)
+    return tree if as_good else found
 
 
 def _best_times(state: Chain, stream: Any) -> None:

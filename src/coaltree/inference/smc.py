@@ -149,7 +149,7 @@ def run(
             log_weights += increments + constant_local
             top = float(log_weights.max())
             if not math.isfinite(top):
-                raise FloatingPointError(
+                raise ValueError(
                     f"Weights are not finite after merge {stage + 1}: the scale of X is too far from that of its "
                     "covariance for doubles. Rescale X, or pass a covariance on the scale of the data."
                 )

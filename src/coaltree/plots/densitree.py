@@ -46,7 +46,7 @@ def plot_densitree(
     ax : Axes, optional
         Where to draw; by default a new figure whose length follows the number of leaves.
     max_trees : int
-        At most this many trees, those of the largest weight.
+        At most this many trees; of more, a sample by weight, always the same one.
     reference : Tree, optional
         Tree that gives the leaf order and is drawn on top; the maximum-clade-credibility tree by default.
     orientation : {"left", "right", "top", "bottom"}
@@ -66,8 +66,9 @@ def plot_densitree(
     if reference.n_leaves != n:
         raise ValueError(f"reference has {reference.n_leaves} leaves, the posterior {n}; use the same leaves.")
 
-    chosen = np.argsort(-posterior.weights, kind="stable")[:max_trees]
-    chosen = chosen[posterior.weights[chosen] > 0.0]
+    if len(posterior) > max_trees:
+        posterior = posterior.sample(max_trees, random_state=0)
+    chosen = np.flatnonzero(posterior.weights > 0.0)
     children = np.concatenate([posterior.children[chosen], reference.children[None]])
     times, leaf_time = drawn_times(np.concatenate([posterior.times[chosen], reference.times[None]]), time_scale)
     canvas = make_canvas(ax, orientation, n)
