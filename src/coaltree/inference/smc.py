@@ -11,12 +11,14 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from joblib import effective_n_jobs
 from tqdm import tqdm
 
+from coaltree._compile import kernel
 from coaltree.inference.particles import Floats, Ints, Particles, copy, start
 from coaltree.inference.proposals import (
     CACHED,
@@ -62,22 +64,52 @@ def _in_threads(n_jobs: int | None, n_particles: int) -> Iterator[Callable[[Call
     if n_threads == 1:
         yield lambda work: work(0, n_particles)
         return
-    with ThreadPoolExecutor(n_threads) as pool:
+    with ThreadPoolExecutor(n_threads - 1) as pool:
 
         def spread(work: Callable[[int, int], None]) -> None:
-            for _ in pool.map(work, edges[:-1], edges[1:]):
-                pass
+            # The caller takes a share too: handing work over costs as much as a small share itself.
+            others = [pool.submit(work, *share) for share in pairwise(edges[1:])]
+            work(edges[0], edges[1])
+            for share in others:
+                share.result()
 
         yield spread
 
 
+@kernel
 def systematic_counts(weights: Floats, u: float) -> Ints:
     """How often each particle is chosen by systematic resampling with the uniform u in [0, 1)."""
-    n = len(weights)
-    edges = np.ceil(np.cumsum(weights) / weights.sum() * n - u).astype(np.int64)
-    edges[-1] = n
-    counts: Ints = np.diff(edges, prepend=0)
+    n = weights.size
+    counts = np.empty(n, dtype=np.int64)
+    total = weights.sum()
+    running = 0.0
+    before = 0
+    for m in range(n):
+        running += weights[m]
+        edge = n if m == n - 1 else min(math.ceil(running / total * n - u), n)
+        counts[m] = edge - before
+        before = edge
     return counts
+
+
+@kernel
+def reweigh(log_weights: Floats, increments: Floats, constant: float, out: Floats) -> tuple[float, float, float]:
+    """Add the increments to the log weights and put the weights, relative to the largest, into `out`.
+
+    Returns the largest log weight, the sum of `out`, which is NaN if any weight is infinite or NaN, and its sum of
+    squares.
+    """
+    top = -math.inf
+    for m in range(log_weights.size):
+        log_weights[m] += increments[m] + constant
+        top = max(top, log_weights[m])
+    total = 0.0
+    squares = 0.0
+    for m in range(log_weights.size):
+        out[m] = math.exp(log_weights[m] - top)
+        total += out[m]
+        squares += out[m] * out[m]
+    return top, total, squares
 
 
 def _retained_uniform(weight: float, rng: np.random.Generator) -> float:
@@ -135,7 +167,7 @@ def run(
     constant_local = constant - math.log(2.0) - 0.5 * d * math.log(2.0 * math.pi)
 
     log_weights = np.zeros(n_particles)
-    increments = np.empty(n_particles)
+    weights, increments = np.empty(n_particles), np.empty(n_particles)
     ess_per_step = np.empty(n - 1)
     resampled = np.zeros(n - 1, dtype=bool)
     log_evidence = 0.0
@@ -146,16 +178,13 @@ def run(
                 advance(state, code, float(d), stage, first, stop, path, increments)
 
             over_particles(work)
-            log_weights += increments + constant_local
-            top = float(log_weights.max())
-            if not math.isfinite(top):
+            top, total, squares = reweigh(log_weights, increments, constant_local, weights)
+            if not math.isfinite(total):
                 raise ValueError(
                     f"Weights are not finite after merge {stage + 1}: the scale of X is too far from that of its "
                     "covariance for doubles. Rescale X, or pass a covariance on the scale of the data."
                 )
-            weights = np.exp(log_weights - top)
-            total = float(weights.sum())
-            ess_per_step[stage] = total**2 / float(weights @ weights)
+            ess_per_step[stage] = total**2 / squares
             last = stage == n - 2
             if last or ess_per_step[stage] < ess_threshold * n_particles:
                 log_evidence += top + math.log(total / n_particles)
