@@ -203,6 +203,20 @@ def test_huge_leaf_noise_leaves_the_prior():
     assert deviation(chain.times, np.cumsum(2 / (live * (live - 1)))) < 4.5
 
 
+@pytest.mark.parametrize(("n", "d", "leaf_noise"), [(8, 3, 0.0), (6, 12, 0.2)])
+def test_alternating_data_and_tree_keeps_the_prior(n, d, leaf_noise):
+    """Geweke's test: with X drawn anew from each tree, the chain of trees has the prior as its law, for any n and d."""
+    rng = np.random.default_rng(seed(44))
+    tree, rows = ct.sample_tree(n, random_state=rng), []
+    for _ in range(5000):
+        X = ct.sample_data(tree, d, leaf_noise, random_state=rng)
+        tree, _ = sweep(tree, X, np.full(n, leaf_noise), 1, rng, schedule=Schedule(n // 2, 1, 1))
+        cherries = (tree.children < n).all(axis=1).sum()
+        rows.append([*tree.times, cherries])
+    live = np.arange(n, 1, -1)
+    assert deviation(np.array(rows), np.append(np.cumsum(2 / (live * (live - 1))), n / 3)) < 4.5
+
+
 # ---- the proposal
 
 
