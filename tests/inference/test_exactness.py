@@ -84,11 +84,11 @@ def test_the_papers_literal_weight_fails():
     n, d, leaf_noise = 3, 2, 0.0
     X, exact = data(n, d, leaf_noise), truth(n, d, leaf_noise)
     rng = np.random.default_rng(seed(3))
-    batches = []
+    batches, size = [], 250  # at this size the error is far beyond the standard error already
     for _ in range(N_BATCHES):
-        children = np.zeros((BATCH, 2, 2), dtype=int)
-        times, log_w = np.zeros((BATCH, 2)), np.zeros(BATCH)
-        for m in range(BATCH):
+        children = np.zeros((size, 2, 2), dtype=int)
+        times, log_w = np.zeros((size, 2)), np.zeros(size)
+        for m in range(size):
             clusters = {i: (X[i], leaf_noise, 0.0) for i in range(n)}
             now = 0.0
             for k in range(2):
