@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference.chain import make_chain, recompute, to_tree
+from coaltree.inference.chain import make_chain, to_tree
 from coaltree.inference.moves import MoveInfo, Schedule, sweep, trace
-from coaltree.inference.survey import weigh_places
 from coaltree.model import gig
 from tests.inference.test_exactness import CASES, data, truth
 from tests.reference.regraft import Proposal, hang
@@ -76,7 +75,7 @@ def test_chain_agrees_with_quadrature(n, d, leaf_noise):
 @pytest.mark.parametrize(("n", "d", "leaf_noise"), [(3, 2, 0.0), (4, 2, 0.3)])
 @pytest.mark.parametrize("schedule", [Schedule(3, 0, 0), Schedule(2, 1, 0), Schedule(2, 0, 1), Schedule(1, 2, 2)])
 def test_each_mixture_of_moves_agrees_with_quadrature(schedule, n, d, leaf_noise):
-    assert deviation_from_posterior(n, d, leaf_noise, schedule, 100 + n) < 4.5
+    assert deviation_from_posterior(n, d, leaf_noise, schedule, 100 + n, n_draws=6000) < 4.5
 
 
 def test_another_temperature_fails():
@@ -203,9 +202,9 @@ def test_huge_leaf_noise_leaves_the_prior():
     assert deviation(chain.times, np.cumsum(2 / (live * (live - 1)))) < 4.5
 
 
-@pytest.mark.parametrize(("n", "d", "leaf_noise"), [(8, 3, 0.0), (6, 12, 0.2)])
-def test_alternating_data_and_tree_keeps_the_prior(n, d, leaf_noise):
+def test_alternating_data_and_tree_keeps_the_prior():
     """Geweke's test: with X drawn anew from each tree, the chain of trees has the prior as its law, for any n and d."""
+    n, d, leaf_noise = 8, 3, 0.1
     rng = np.random.default_rng(seed(44))
     tree, rows = ct.sample_tree(n, random_state=rng), []
     for _ in range(5000):
@@ -215,93 +214,6 @@ def test_alternating_data_and_tree_keeps_the_prior(n, d, leaf_noise):
         rows.append([*tree.times, cherries])
     live = np.arange(n, 1, -1)
     assert deviation(np.array(rows), np.append(np.cumsum(2 / (live * (live - 1))), n / 3)) < 4.5
-
-
-# ---- the proposal
-
-
-def places(proposal, rng):
-    """Random places on every edge, as (nodes, times)."""
-    ends = [(node, edge.low, min(edge.high, edge.low + 3)) for node, edge in proposal.edges.items()]
-    found = [(node, low + (high - low) * u) for node, low, high in ends for u in rng.random(3)]
-    return np.array([node for node, _ in found]), np.array([t for _, t in found])
-
-
-@pytest.mark.parametrize(("n", "d", "leaf_noise"), [(3, 2, 0.0), (6, 3, 0.0), (7, 1, 0.2), (8, 40, 0.0)])
-def test_proposal_equals_its_twin_and_the_joint(n, d, leaf_noise):
-    rng = np.random.default_rng(seed(51))
-    tree = ct.sample_tree(n, random_state=rng)
-    X = ct.sample_data(tree, d, leaf_noise, random_state=rng)
-    chain = make_chain(tree, X, np.full(n, leaf_noise))
-    for cut in range(2 * n - 2):
-        proposal = Proposal(tree, X, leaf_noise, cut)
-        nodes, times = places(proposal, rng)
-        out = np.empty((2, len(nodes)))
-        weigh_places(chain, cut, nodes, times, 1.0, out)
-        trees = [ct.Tree(*hang(tree, cut, *place)) for place in zip(nodes, times, strict=True)]
-        log_joint = np.array([ct.log_joint(moved, X, None, leaf_noise) for moved in trees])
-        np.testing.assert_allclose(log_joint - log_joint[0], out[0] - out[0, 0], rtol=1e-8, atol=1e-7)
-        log_f, log_q = np.array(
-            [[proposal.log_f(*place), proposal.log_q(*place)] for place in zip(nodes, times, strict=True)]
-        ).T
-        np.testing.assert_allclose(out[0], log_f, rtol=1e-8)
-        np.testing.assert_allclose(out[1], log_q, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("beta", [0.5, 1.0])
-@pytest.mark.parametrize(("d", "leaf_noise"), [(1, 0.0), (3, 0.1), (30, 0.0)])
-def test_proposal_is_a_density_close_to_the_target(d, leaf_noise, beta):
-    """∫ q = 1 by quadrature, and half of ∫|q − f/∫f|, the chance to be refused, is small."""
-    n = 7
-    rng = np.random.default_rng(seed(52))
-    tree = ct.sample_tree(n, random_state=rng)
-    X = ct.sample_data(tree, d, leaf_noise, random_state=rng)
-    chain, parents, node_times = make_chain(tree, X, np.full(n, leaf_noise)), tree.parents(), tree.node_times()
-    for cut in (0, 3, n):
-        gone = parents[cut]
-        nodes, times, weights = [], [], []
-        for node in range(2 * n - 1):
-            if node == gone or leaves_below(tree, node) <= leaves_below(tree, cut):
-                continue
-            parent = parents[gone] if parents[node] == gone else parents[node]
-            low, high = max(node_times[node], node_times[cut]), node_times[parent] if parent >= 0 else math.inf
-            if low < high:
-                length = min(high - low, 80.0)
-                edges = low + length * np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 3000)])
-                nodes += [node] * 3000
-                times += list((edges[1:] + edges[:-1]) / 2)
-                weights += list(np.diff(edges))
-        out = np.empty((2, len(nodes)))
-        weigh_places(chain, cut, np.array(nodes), np.array(times), beta, out)
-        f, q = np.exp(out - out.max(axis=1, keepdims=True)) * weights
-        assert np.exp(out[1]) @ weights == pytest.approx(1.0, abs=2e-3)
-        assert 0.5 * np.abs(f / f.sum() - q / q.sum()).sum() < 0.1
-
-
-def test_proposal_forgets_where_the_subtree_hung():
-    n, d, cut = 9, 4, 2
-    rng = np.random.default_rng(seed(53))
-    tree = ct.sample_tree(n, random_state=rng)
-    X = ct.sample_data(tree, d, random_state=rng)
-    proposal = Proposal(tree, X, 0.0, cut)
-    chain = make_chain(tree, X, np.zeros(n))
-    # Node numbers stay with the chain; those of the tree it is made from are its own.
-    nodes, times = places(proposal, rng)
-    before, after = np.empty((2, len(nodes))), np.empty((2, len(nodes)))
-    weigh_places(chain, cut, nodes, times, 1.0, before)
-    for node, t in zip(nodes[::5], times[::5], strict=True):
-        merge, upper = chain.parent[cut], chain.parent[chain.parent[cut]]
-        sibling = chain.children[merge][chain.children[merge] != cut][0]
-        chain.children[upper][chain.children[upper] == merge] = sibling
-        chain.parent[sibling] = upper
-        above = chain.parent[node]
-        chain.children[above][chain.children[above] == node] = merge
-        chain.children[merge] = node, cut
-        chain.parent[node], chain.parent[merge], chain.time[merge] = merge, above, t
-        chain.merge_times[:] = np.sort(chain.time[n:-1])
-        recompute(chain)
-        weigh_places(chain, cut, nodes, times, 1.0, after)
-        np.testing.assert_allclose(after, before, rtol=1e-8, atol=1e-8)
 
 
 # ---- bookkeeping, seeds, edges of the domain
