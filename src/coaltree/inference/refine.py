@@ -20,7 +20,7 @@ from coaltree.inference.chain import Chain, Ints, attach, detach, make_chain, ot
 from coaltree.inference.moves import EXACTLY, advance, slice_times
 from coaltree.inference.survey import edge_at, make_survey, visit_edges
 from coaltree.model.diffusion import leaf_distances, log_joint, whiten
-from coaltree.randomness import RandomState, as_generator, make_streams
+from coaltree.randomness import RandomState, Stream, as_generator, make_streams
 from coaltree.tree import Tree
 from coaltree.validation import check_count
 
@@ -126,7 +126,7 @@ def refine(
     return tree if as_good else found
 
 
-def _best_times(state: Chain, stream: Any) -> None:
+def _best_times(state: Chain, stream: Stream) -> None:
     """Maximise the joint over the times, one merge at a time."""
     for _ in range(50):
         before = float(state.log_joint[0])
