@@ -43,6 +43,8 @@ FIRST_NOISE = 0.05
 # Draws of missing entries and moves of the tree in turn, an iteration.
 N_TURNS = 3
 GREEDY = "greedy"
+# A sweep regrafts each subtree once, O(n²) in all; of large trees only this many, lest moves outweigh all other blocks.
+MOST_REGRAFTS = 256
 
 
 class Unknowns(NamedTuple):
@@ -141,7 +143,8 @@ def draw_tree(now: Unknowns, X: Floats, settings: Settings, rng: np.random.Gener
             rng=rng,
         )
     if settings.n_sweeps > 0:
-        tree, _ = moves.sweep(tree, rows, now.leaf_noise, settings.n_sweeps, rng)
+        schedule = moves.Schedule(regrafts=min(len(X), MOST_REGRAFTS))
+        tree, _ = moves.sweep(tree, rows, now.leaf_noise, settings.n_sweeps, rng, schedule=schedule)
     return now._replace(tree=tree)
 
 
