@@ -42,6 +42,8 @@ Floats = npt.NDArray[np.float64]
 FIRST_NOISE = 0.05
 # Draws of missing entries and moves of the tree in turn, an iteration.
 N_TURNS = 3
+# Slices of the common scale, an iteration.
+N_SCALES = 3
 GREEDY = "greedy"
 # A sweep regrafts each subtree once, O(n²) in all; of large trees only this many, lest moves outweigh all other blocks.
 MOST_REGRAFTS = 256
@@ -195,7 +197,10 @@ def draw_scale(
         return new, log_density
 
     width = 2.0 / math.sqrt(n_merges)
-    log_c, _ = slice_step(lambda x: scaled(x)[1], 0.0, scaled(0.0)[1], rng, width=width, lower=-40.0, upper=40.0)
+    log_c, log_p = 0.0, scaled(0.0)[1]
+    # From a start far out the first slice is wide and may land as far out on the other side; the next ones come home.
+    for _ in range(N_SCALES):
+        log_c, log_p = slice_step(lambda x: scaled(x)[1], log_c, log_p, rng, width=width, lower=-40.0, upper=40.0)
     return scaled(log_c)[0]
 
 
