@@ -21,8 +21,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from coaltree.inference import moves, smc
-from coaltree.inference.greedy import PEAK, agglomerate
-from coaltree.inference.particles import start
+from coaltree.inference.greedy import PEAK, build
 from coaltree.model.coalescent import log_prior
 from coaltree.model.covariance import CovarianceFamily, State
 from coaltree.model.diffusion import log_likelihood, pair_distances, scatter
@@ -66,9 +65,8 @@ def first_guess(X: Floats, family: CovarianceFamily, leaf_noise: Floats | None) 
     n, d = X.shape
     covariance = family.start(np.atleast_2d(np.cov(X, rowvar=False)))
     noise = np.full(n, FIRST_NOISE) if leaf_noise is None else leaf_noise
-    particle = start(pair_distances(covariance.whiten(X)), noise, 1, np.random.default_rng(0), with_cache=False)
-    agglomerate(particle, PEAK, float(d))
-    return Unknowns(Tree(particle.children[0], particle.times[0]), covariance, noise)
+    children, times = build(pair_distances(covariance.whiten(X)), d, noise, PEAK)
+    return Unknowns(Tree(children, times), covariance, noise)
 
 
 def draw_tree(now: Unknowns, X: Floats, settings: Settings, rng: np.random.Generator) -> Unknowns:
