@@ -26,8 +26,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from coaltree.inference import moves, smc
-from coaltree.inference.greedy import PEAK, agglomerate
-from coaltree.inference.particles import start
+from coaltree.inference.greedy import PEAK, build
 from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
 from coaltree.model.covariance import CovarianceFamily, State
@@ -91,9 +90,7 @@ def first_guess(X: Floats, family: CovarianceFamily, leaf_noise: Floats | None) 
 
 
 def _greedy_tree(eps: Floats, noise: Floats, d: int) -> Tree:
-    particle = start(eps, noise, 1, np.random.default_rng(0), with_cache=False)
-    agglomerate(particle, PEAK, float(d))
-    return Tree(particle.children[0], particle.times[0])
+    return Tree(*build(eps, d, noise, PEAK))
 
 
 def _shared_distances(rows: Floats) -> Floats:
