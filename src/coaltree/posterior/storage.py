@@ -20,18 +20,19 @@ FORMAT_VERSION = 1
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
+_NOUNS = {FORMAT: "coaltree posterior"}
 _HEADER = "header"
 _CHECKSUM = "sha256"
 _BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
 _BAD_CONTENTS = (AttributeError, KeyError, TypeError, ValueError)
 
 
-def write(path: str | os.PathLike[str], arrays: Arrays, texts: Mapping[str, Any]) -> None:
-    """Write arrays and JSON values to `path`, whole or not at all.
+def write(path: str | os.PathLike[str], arrays: Arrays, texts: Mapping[str, Any], kind: str = FORMAT) -> None:
+    """Write arrays and JSON values to `path`, whole or not at all; `kind` says what they are.
 
     The archive is written beside its destination and moved over it, so a reader never sees half a file.
     """
-    header = {"format": FORMAT, "format_version": FORMAT_VERSION, **texts}
+    header = {"format": kind, "format_version": FORMAT_VERSION, **texts}
     contents: dict[str, Any] = {**arrays, _HEADER: _encode(json.dumps(header))}
     destination = Path(path)
     draft = destination.with_name(f".{destination.name}.{secrets.token_hex(8)}.tmp")
@@ -45,8 +46,8 @@ def write(path: str | os.PathLike[str], arrays: Arrays, texts: Mapping[str, Any]
         draft.unlink(missing_ok=True)
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the arrays and JSON values of a file written by `write`, by name."""
+def read(path: str | os.PathLike[str], kind: str = FORMAT) -> dict[str, Any]:
+    """Return the arrays and JSON values of a file written by `write` with the same `kind`, by name."""
     name = os.fspath(path)
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
@@ -56,15 +57,15 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         with np.load(path, allow_pickle=False) as parts:
             header = json.loads(_decode(parts[_HEADER]))
             found, version = header.pop("format"), int(header.pop("format_version"))
-            if found != FORMAT:
+            if found != kind:
                 raise ValueError(f"it holds {found!r}")
             if version <= FORMAT_VERSION:
                 contents = {key: parts[key] for key in parts.files}
                 checksum = _decode(contents.pop(_CHECKSUM))
     except (*_BAD_ARCHIVE, *_BAD_CONTENTS) as error:
         raise ValueError(
-            f"{name} is not a readable coaltree posterior ({error}): it is damaged or was not written by "
-            "TreePosterior.save."
+            f"{name} is not a readable {_NOUNS.get(kind, kind)} ({error}): it is damaged or was not written by "
+            f"{kind.removeprefix('coaltree.')}.save."
         ) from error
     if version > FORMAT_VERSION:
         raise ValueError(
