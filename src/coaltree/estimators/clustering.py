@@ -26,8 +26,11 @@ Ints = npt.NDArray[np.int64]
 N_SWEEPS = 5
 
 
-class CoalescentClustering(  # type: ignore[misc]
-    ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator
+class CoalescentClustering(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    ClusterMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
 ):
     """Hierarchical clustering with uncertainty: weighted trees under Kingman's coalescent with Brownian motion.
 
