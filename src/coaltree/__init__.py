@@ -11,6 +11,7 @@
 from coaltree import metrics, model
 from coaltree._version import __version__
 from coaltree.inference.greedy import greedy_tree
+from coaltree.inference.refine import refine
 from coaltree.model.coalescent import log_prior, sample_tree
 from coaltree.model.diffusion import log_joint, sample_data
 from coaltree.posterior.ensemble import TreePosterior
@@ -28,6 +29,7 @@ __all__ = [
     "log_prior",
     "metrics",
     "model",
+    "refine",
     "sample_data",
     "sample_posterior",
     "sample_tree",

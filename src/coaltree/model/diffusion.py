@@ -19,6 +19,7 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from coaltree._compile import kernel
+from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
 from coaltree.randomness import RandomState, as_generator
 from coaltree.tree import Tree
@@ -117,11 +118,15 @@ def _messages(children: Ints, times: Floats, mean: Floats, variance: Floats, mer
             mean[n + k, column] = weight * mean[i, column] + (1.0 - weight) * mean[j, column]
 
 
+def _check_rows(tree: Tree, X: Floats) -> None:
+    if len(X) != tree.n_leaves:
+        raise ValueError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {len(X)}.")
+
+
 def messages(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Messages:
     """Upward pass. Independent of Φ, which only scales the messages."""
     X = check_data(X)
-    if len(X) != tree.n_leaves:
-        raise ValueError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {len(X)}.")
+    _check_rows(tree, X)
     n = tree.n_leaves
     mean = np.empty((2 * n - 1, X.shape[1]))
     mean[:n] = X
@@ -146,7 +151,18 @@ def scatter(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Floats:
 
 
 def log_likelihood(tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any = 0.0) -> float:
-    """log p(X | t, π, Φ) = Σ_k log Z_k, the density of the leaf differences."""
+    """log p(X | t, π, Φ) = Σ_k log Z_k, the density of the leaf differences.
+
+    Missing entries (NaN) are integrated out, which takes a diagonal covariance.
+    """
+    if missing.any_missing(X):
+        X = check_data(X, missing=True)
+        phi = check_covariance(covariance, X.shape[1])
+        variances = np.diag(phi)
+        if np.any(phi != np.diag(variances)):
+            raise ValueError("covariance must be diagonal where X has missing entries. Impute them first.")
+        _check_rows(tree, X)
+        return missing.log_likelihood(tree, X, variances, check_leaf_noise(leaf_noise, len(X)))
     whitened = whiten(X, covariance)
     up = messages(tree, whitened.rows, leaf_noise)
     v = up.merge_variance
