@@ -125,7 +125,7 @@ def test_missing_labels_and_weights_are_rows_left_out_and_repeated():
 
 def test_sparse_input_is_dense_input():
     X, Y, _, _ = simulate(80)
-    X = np.where(X > X.mean(axis=0), X, 0.0)
+    X = np.where(X.mean(axis=0) < X, X, 0.0)
     dense, thin = fit_probit(X, Y, **QUICK), fit_probit(sparse.csr_matrix(X), sparse.csr_array(Y), **QUICK)
     np.testing.assert_array_equal(dense.coef_draws, thin.coef_draws)
     np.testing.assert_array_equal(dense.predict_proba(X), thin.predict_proba(sparse.csc_array(X)))
