@@ -93,7 +93,8 @@ def plot_node_models(
     """Draw the coefficients of every internal node, and what sets each node apart from its parent.
 
     Rows are the merges of the tree, the root on top and every branch followed by the branches within it, named by the
-    outcomes under them. Rings mark the three coefficients of a node that differ most from its parent's (of the root: the largest).
+    outcomes under them. Rings mark the three coefficients of a node that differ most from its parent's; of the root,
+    the largest.
 
     Parameters
     ----------
@@ -183,7 +184,10 @@ def _node_name(tree: Tree, merge: int, share: float | None) -> str:
     members = [tree.leaf_names[leaf] for leaf in tree.leaves(tree.n_leaves + merge)]
     if len(members) == tree.n_leaves:
         return f"all {len(members)} outcomes"
-    shown = [plain(members[0], _LONGEST_NAME - 10)]
+    longest = _LONGEST_NAME - 10 if len(members) > 2 else _LONGEST_NAME // 2
+    if len(members) == 2:
+        members = [plain(name, longest) for name in members]
+    shown = [plain(members[0], longest)]
     for name in members[1:]:
         if len(", ".join([*shown, name])) > _LONGEST_NAME:
             break
