@@ -23,9 +23,9 @@ Floats = npt.NDArray[np.float64]
 OURS = "coalescent"
 LEVEL = 0.9
 METHOD_NAMES = {
-    OURS: "CoalescentProbit",
-    "ml_probit": "maximum likelihood, probit",
-    "ml_logit": "maximum likelihood, logit",
+    OURS: "coalescent probit",
+    "ml_probit": "probit, maximum likelihood",
+    "ml_logit": "logit, maximum likelihood",
     "ridge": "ridge",
     "lasso": "lasso",
     "elastic_net": "elastic net",
@@ -36,6 +36,7 @@ _CONVERGED = 1.05  # largest R̂ at which chains count as agreed
 _ENOUGH = 100.0  # effective draws
 _MOST_ROWS = 60  # coefficients in the page; all of them are in the file
 _MAJORITY = 0.5
+_FORMATS = {"AUROC": ".3f", "AUPRC": ".3f", "Brier": ".4f", "log loss": ".4f", "calibration slope": ".2f"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +188,7 @@ def _prediction_blocks(comparison: Comparison) -> list[Block]:
     plot_auc(comparison, ax, labels=names)
     calibration, calibration_ax = _canvas(5.0, 4.8)
     plot_calibration(comparison, calibration_ax, labels=names)
-    summary = [row | {"method": shown[row["method"]]} for row in comparison.summary()]
+    summary = [_shown_scores(row, shown) for row in comparison.summary()]
     blocks = [
         text(
             f"Every row was predicted by models that had not seen it, in {n_folds} folds that share out the events of "
@@ -212,7 +213,7 @@ def _prediction_blocks(comparison: Comparison) -> list[Block]:
             for row in comparison.differences(OURS, mean_only=True)
         ]
         formats = {"difference of mean areas": "+.4f", "low": "+.4f", "high": "+.4f", "share of resamples ahead": ".0%"}
-        blocks.append(table(gaps, "CoalescentProbit against each of the others", formats=formats))
+        blocks.append(table(gaps, "The coalescent probit against each of the others", formats=formats))
     best = _best_words(comparison, shown)
     detailed = [row | {"method": shown[row["method"]]} for row in comparison.table()]
     formats = {"n": ",d", "events": ",d"} | dict.fromkeys(list(detailed[0])[4:], ".3f") | {"log_loss": ".4f"}
@@ -224,8 +225,22 @@ def _prediction_blocks(comparison: Comparison) -> list[Block]:
             alt="Observed share of events against predicted probability, in ten groups, for every method.",
             caption="Calibration of all outcomes together. On the dashed line predictions mean what they say.",
         ),
-        table(detailed, "Every outcome and method", formats=formats),
+        table(detailed, "Every outcome and method", formats=_FORMATS),
     ]
+
+
+def _shown_scores(row: Mapping[str, Any], shown: Mapping[str, str]) -> dict[str, Any]:
+    """Scores as a reader sees them."""
+    known = row["auroc_low"] == row["auroc_low"]
+    return {
+        "method": shown[row["method"]],
+        "AUROC": row["auroc"],
+        "95 % interval": f"{row['auroc_low']:.3f} to {row['auroc_high']:.3f}" if known else None,
+        "AUPRC": row["auprc"],
+        "Brier": row["brier"],
+        "log loss": row["log_loss"],
+        "calibration slope": row["calibration_slope"],
+    }
 
 
 def _best_words(comparison: Comparison, shown: Mapping[str, str]) -> str:
