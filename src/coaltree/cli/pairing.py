@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +30,7 @@ class Data(NamedTuple):
 
 def read_data(features: Path, outcomes: Path, id_column: str | None = None, drop: Sequence[str] = ()) -> Data:
     """Read both tables and bring their rows together: by id if a column is named, else in the order of the files."""
-    unwanted = [name.strip() for text in drop for name in text.split(",") if name.strip()]
+    unwanted = [name.strip() for row in csv.reader(drop, skipinitialspace=True) for name in row if name.strip()]
     tables, unknown = [], set(unwanted)
     for path in (features, outcomes):
         # Which of the two tables a column to drop is in is not known before reading.

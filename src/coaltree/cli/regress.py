@@ -102,7 +102,11 @@ def run(
         comparison = None
         if options.folds:
             # Folds may lack a class that the whole has: that is told by NA in the tables, not by a warning a fold.
-            comparison, _ = _quietly(lambda: _compare(data, options, checkpoint))
+            try:
+                comparison, _ = _quietly(lambda: _compare(data, options, checkpoint))
+            except KeyboardInterrupt:
+                remarks.append("The comparison was interrupted and is left out.")
+                typer.echo(f"\n  {remarks[-1]}")
         summary = summarise((features, outcomes), data, options, fit, comparison, command)
         _write(folder, data, fit, comparison, summary, (*data.notes, *remarks))
     _show(out, comparison, fit, time.perf_counter() - started)
