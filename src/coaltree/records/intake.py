@@ -156,7 +156,9 @@ class Intake:
             self.reject(file, int(rows[i]), column, texts[i].as_py(), "not a number (the event is kept without it)")
         return pc.if_else(fine, texts, None).cast(pa.float64())
 
-    def add(self, subject: Any, time: Any, code: Any, value: Any = None, cost: Any = None, static: bool = False) -> None:
+    def add(
+        self, subject: Any, time: Any, code: Any, value: Any = None, cost: Any = None, static: bool = False
+    ) -> None:
         """Write events; rows whose subject, code or, unless `static`, time is null have been listed and are left out."""
         pa, pc = need("pyarrow"), need("pyarrow.compute")
         coded = code.cast(pa.string()).dictionary_encode()

@@ -42,9 +42,7 @@ def choose_columns(
     by_lower = {name.strip().lstrip("\ufeff").lower(): name for name in present}
     missing = [name for name in wanted if name.lower() not in by_lower]
     if missing:
-        raise RecordsError(
-            f"{where} lacks the column(s) {', '.join(missing)}; it has {', '.join(present[:40])}."
-        )
+        raise RecordsError(f"{where} lacks the column(s) {', '.join(missing)}; it has {', '.join(present[:40])}.")
     return {name: by_lower[name.lower()] for name in (*wanted, *optional) if name.lower() in by_lower}
 
 

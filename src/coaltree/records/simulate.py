@@ -195,9 +195,7 @@ def draw_shard(
     return events.take(np.lexsort((events.code, events.time, events.subject))), truth
 
 
-def _draw_outcomes(
-    rng: np.random.Generator, n: int, model: CohortModel, x: Floats, place: dict[str, int]
-) -> Events:
+def _draw_outcomes(rng: np.random.Generator, n: int, model: CohortModel, x: Floats, place: dict[str, int]) -> Events:
     """Dated codes of the outcomes of 2008 (thinned, history for the first study), 2009 and 2010."""
     parts = []
     for year in range(len(YEARS)):
@@ -345,9 +343,7 @@ def _truth(
         labels = happened.astype(np.float64)
         labels[(unseen & ~died_first) | before] = np.nan
         window = (offset >= -LOOKBACK) & (offset < 0)
-        pairs, count = np.unique(
-            np.stack([dated.subject[window], dated.code[window]]), axis=1, return_counts=True
-        )
+        pairs, count = np.unique(np.stack([dated.subject[window], dated.code[window]]), axis=1, return_counts=True)
         billed = price[dated.code]
         priced = horizon & ~np.isnan(billed)
         paid = horizon & ~np.isnan(dated.cost)
@@ -390,9 +386,7 @@ def _write_model(folder: Path, model: CohortModel, codes: list[str]) -> None:
         "parent_codes": pa.nulls(len(codes), pa.list_(pa.string())),
     }
     table = pa.table({"code": codes, **nothing})
-    need("pyarrow.parquet").write_table(
-        meds.CodeMetadataSchema.align(table), folder / "metadata" / "codes.parquet"
-    )
+    need("pyarrow.parquet").write_table(meds.CodeMetadataSchema.align(table), folder / "metadata" / "codes.parquet")
 
 
 def _write_shard(file: Path, events: Events, codes: list[str], first: int, rng: np.random.Generator) -> None:

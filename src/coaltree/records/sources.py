@@ -94,7 +94,11 @@ def import_csv(
         names |= columns
     pa, pc = need("pyarrow"), need("pyarrow.compute")
     source = Path(path)
-    files = sorted(f for f in source.iterdir() if re.search(r"\.(csv|csv\.gz|parquet)$", f.name)) if source.is_dir() else [source]
+    files = (
+        sorted(f for f in source.iterdir() if re.search(r"\.(csv|csv\.gz|parquet)$", f.name))
+        if source.is_dir()
+        else [source]
+    )
     if not files:
         raise RecordsError(f"{source} holds no .csv, .csv.gz or .parquet files.")
     required = [names[name] for name in ("subject", "date", "code")]
@@ -111,7 +115,9 @@ def import_csv(
                 _list_missing_codes(intake, rows._replace(columns={names["code"]: code}), names["code"])
                 prefix: Any = column["vocabulary"] if column["vocabulary"] is not None else vocabulary
                 if prefix is not None:
-                    named = pc.or_(pc.match_substring(code, "/"), pc.match_substring_regex(code, "^(MEDS|OBSERVATION)_"))
+                    named = pc.or_(
+                        pc.match_substring(code, "/"), pc.match_substring_regex(code, "^(MEDS|OBSERVATION)_")
+                    )
                     prefix = pc.fill_null(prefix, "") if column["vocabulary"] is not None else prefix
                     joined = pc.binary_join_element_wise(prefix, code, SEPARATOR)
                     code = pc.if_else(named, code, joined)
