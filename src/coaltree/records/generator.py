@@ -52,7 +52,7 @@ class CohortModel:
     @property
     def n_factors(self) -> int:
         """K, the number of groups of codes."""
-        return self.coef.shape[1]
+        return int(self.coef.shape[1])
 
     def regressors(self, intensity: Floats) -> Floats:
         """X of intensities λ, (n, K)."""

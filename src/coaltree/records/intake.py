@@ -159,7 +159,7 @@ class Intake:
     def add(
         self, subject: Any, time: Any, code: Any, value: Any = None, cost: Any = None, static: bool = False
     ) -> None:
-        """Write events; rows whose subject, code or, unless `static`, time is null have been listed and are left out."""
+        """Write events, but for rows, listed before, whose subject, code or (unless `static`) time is null."""
         pa, pc = need("pyarrow"), need("pyarrow.compute")
         coded = code.cast(pa.string()).dictionary_encode()
         normal = [self._codes.setdefault(text, normalise(text)) for text in coded.dictionary.to_pylist()]

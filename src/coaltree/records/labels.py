@@ -57,8 +57,7 @@ def build_labels(events: Events, cohort: Cohort, outcomes: OutcomeSet) -> Labels
         row, column = found["row"].astype(np.int64), found["outcome"].astype(np.int64)
         happened[row, column] = found["n_within"] > 0
         prior[row, column] = found["n_before"] > 0
-    first, last = cohort.rule.horizon
-    incomplete = cohort.last_day < cohort.threshold + last
+    incomplete = cohort.last_day < cohort.threshold + cohort.rule.horizon[1]
     if cohort.rule.death == "negative":
         incomplete = incomplete & ~cohort.died
     censored = incomplete[:, None] & ~happened
@@ -69,7 +68,7 @@ def build_labels(events: Events, cohort: Cohort, outcomes: OutcomeSet) -> Labels
     if cohort.rule.prior_outcome == "mask":
         Y[prior] = np.nan
     elif cohort.rule.prior_outcome == "remove":
-        clean = ~prior.any(axis=1)
+        clean = np.asarray(~prior.any(axis=1))
         cohort = cohort.take(clean, "have had none of the outcomes before")
         Y, prior, censored = Y[clean], prior[clean], censored[clean]
     return Labels(cohort, Y, prior, censored)

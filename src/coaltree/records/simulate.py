@@ -112,7 +112,8 @@ def simulate_cohort(
         n = min(SUBJECTS_PER_SHARD, n_subjects - first)
         draws, dialects = (np.random.default_rng(stream) for stream in child.spawn(2))
         events, truth = draw_shard(draws, n, model, codes)
-        np.savez_compressed(folder / "truth" / f"shard-{shard:04d}.npz", subject_id=first + np.arange(n) + 1, **truth)
+        arrays: dict[str, Any] = {"subject_id": first + np.arange(n) + 1, **truth}
+        np.savez_compressed(folder / "truth" / f"shard-{shard:04d}.npz", **arrays)
         _write_shard(folder / "data" / f"{shard:04d}.parquet", events, codes, first, dialects)
         n_rows += len(events.subject)
     summary = {

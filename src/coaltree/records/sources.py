@@ -40,7 +40,7 @@ def import_meds(path: str | Path, out: str | Path, timezone: str | None = None, 
             split_up.update(subject for subject in present if shards_of.setdefault(subject, shard) != shard)
         if split_up:
             intake.notes.append(
-                f"{len(split_up)} subject(s) were spread over several shards, against the MEDS rules; they are whole now."
+                f"{len(split_up)} subject(s) were spread over several shards, which MEDS forbids; they are whole now."
             )
     return Path(out)
 
@@ -94,11 +94,9 @@ def import_csv(
         names |= columns
     pa, pc = need("pyarrow"), need("pyarrow.compute")
     source = Path(path)
-    files = (
-        sorted(f for f in source.iterdir() if re.search(r"\.(csv|csv\.gz|parquet)$", f.name))
-        if source.is_dir()
-        else [source]
-    )
+    files = [source]
+    if source.is_dir():
+        files = sorted(file for file in source.iterdir() if re.search(r"\.(csv|csv\.gz|parquet)$", file.name))
     if not files:
         raise RecordsError(f"{source} holds no .csv, .csv.gz or .parquet files.")
     required = [names[name] for name in ("subject", "date", "code")]
@@ -107,7 +105,7 @@ def import_csv(
     with import_into(out, f"CSV {path}", timezone, date_format, duplicates) as intake:
         for file in files:
             for rows in read_rows(file, intake, [*required, *asked], optional):
-                column = {name: rows.columns.get(names[name]) for name in _CSV_COLUMNS}
+                column: dict[str, Any] = {name: rows.columns.get(names[name]) for name in _CSV_COLUMNS}
                 subject = intake.subject_ids(column["subject"], rows.name, rows.row, names["subject"])
                 time = intake.times(column["date"], rows.name, rows.row, names["date"])
                 code = column["code"].cast(pa.string())
@@ -115,17 +113,15 @@ def import_csv(
                 _list_missing_codes(intake, rows._replace(columns={names["code"]: code}), names["code"])
                 prefix: Any = column["vocabulary"] if column["vocabulary"] is not None else vocabulary
                 if prefix is not None:
-                    named = pc.or_(
-                        pc.match_substring(code, "/"), pc.match_substring_regex(code, "^(MEDS|OBSERVATION)_")
-                    )
+                    named = pc.match_substring_regex(code, "/|^(MEDS|OBSERVATION)_")
                     prefix = pc.fill_null(prefix, "") if column["vocabulary"] is not None else prefix
                     joined = pc.binary_join_element_wise(prefix, code, SEPARATOR)
                     code = pc.if_else(named, code, joined)
-                numbers = [
+                value, cost = (
                     intake.numbers(column[name], rows.name, rows.row, names[name]) if column[name] is not None else None
                     for name in ("value", "cost")
-                ]
-                intake.add(subject, time, code, *numbers)
+                )
+                intake.add(subject, time, code, value, cost)
     return Path(out)
 
 
