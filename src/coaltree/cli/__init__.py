@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from coaltree._version import __version__
-from coaltree.cli import demo
+from coaltree.cli import demo, records
 from coaltree.cli.folder import FolderError
 
 app = typer.Typer(
@@ -48,6 +48,9 @@ def _demo(
         demo.run(out, particles, seed)
     except FolderError as error:
         raise typer.BadParameter(str(error), param_hint="--out") from error
+
+
+app.add_typer(records.app, name="records")
 
 
 def main() -> None:

@@ -27,6 +27,45 @@ from coaltree.validation import check_count
 
 SUBJECTS_PER_SHARD = 10_000
 
+_STUDY = """\
+title = "Simulated cohort of diabetic patients"
+seed = 0
+
+[data]
+source = "meds"  # meds, omop, synpuf or csv
+path = "."
+
+[cohort]
+thresholds = ["2009-01-01", "2010-01-01"]  # training, temporal validation
+lookback_days = 183
+lookback_closed = "left"  # -183 <= day < 0
+horizon_days = 365
+horizon_closed = "left"  # 0 <= day < 365
+prior_outcome = "mask"  # mask, remove or keep
+death = "censor"  # censor or negative
+min_follow_up_days = 0
+
+[outcomes]
+# file = "outcomes.toml"  # definitions of your own
+inclusion = true
+
+[features]
+n_factors = {n_factors}
+exclude = ["HCPCS//"]  # bills are for the costs
+
+[model]
+n_iter = 1000
+burn_in = 200
+baselines = ["ml_probit", "ridge", "lasso", "elastic_net", "random_forest"]
+
+[validation]
+n_folds = 10
+
+[cost]
+source = "prices"
+prices = "prices.csv"
+"""
+
 
 def simulate_cohort(
     out: str | Path,
@@ -83,6 +122,7 @@ def simulate_cohort(
         "horizon_days": HORIZON,
     }
     (folder / "metadata" / "dataset.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    (folder / "study.toml").write_text(_STUDY.format(n_factors=n_factors), encoding="utf-8")
     return folder
 
 
