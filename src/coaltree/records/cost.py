@@ -271,5 +271,6 @@ def _correlations(ranks: Floats, cost: Floats, weights: Floats) -> Floats:
     mean_rank, mean_cost = weights @ ranks / total, weights @ cost[:, None] / total
     covariance = weights @ (ranks * cost[:, None]) / total - mean_rank * mean_cost
     spread = (weights @ ranks**2 / total - mean_rank**2) * (weights @ cost[:, None] ** 2 / total - mean_cost**2)
-    found: Floats = np.divide(covariance, np.sqrt(np.maximum(spread, 0.0)), out=np.zeros_like(covariance), where=spread > 0)
+    scale = np.sqrt(np.maximum(spread, 0.0))
+    found: Floats = np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0)
     return found

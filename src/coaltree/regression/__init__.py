@@ -1,1 +1,1 @@
-"""Many binary outcomes over a learned tree: the probit, its baselines and their comparison."""
+"""Regression of many binary outcomes whose coefficients are the leaves of one tree."""

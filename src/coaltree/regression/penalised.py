@@ -106,7 +106,7 @@ def fit_coefficients(
             step = -np.linalg.solve(hessian + np.diag(ridge) + _ROUNDING * np.eye(len(theta)), gradient + ridge * theta)
         else:
             target = theta.copy()
-            descend(hessian, hessian @ theta - gradient, l1, l2, np.sqrt(0.1 * tolerance), _MAX_SWEEPS, target)
+            descend(hessian, hessian @ theta - gradient, l1, l2, np.sqrt(1e-4 * tolerance), _MAX_SWEEPS, target)
             step = target - theta
         along = X @ step
         size, halvings = 1.0, 0

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LARGEST_SVG = 250_000  # bytes; a larger drawing is smaller as pixels
-_PNG_DPI = 160
+_PNG_DPI = 150
+_PNG_COLOURS = 128
 _NOTHING = "\N{EN DASH}"
 
 
@@ -88,8 +89,8 @@ def table(
     )
 
 
-def figure(fig: Figure, alt: str, caption: str = "") -> Block:
-    """A matplotlib figure as an image inside the page: SVG if that is small, else PNG.
+def figure(fig: Figure, alt: str, caption: str = "", pixels: bool = False) -> Block:
+    """A matplotlib figure as an image inside the page: SVG if that is small, else PNG with up to 128 colours.
 
     Parameters
     ----------
@@ -99,17 +100,12 @@ def figure(fig: Figure, alt: str, caption: str = "") -> Block:
         What the picture shows, for those who do not see it.
     caption : str
         Text below the picture.
+    pixels : bool
+        PNG at once, for a figure with many thousands of lines.
     """
-    import matplotlib
-
-    buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "coaltree"}):
-        fig.savefig(buffer, format="svg", metadata={"Date": None})
-    kind, data = "svg+xml", buffer.getvalue()
-    if len(data) > _LARGEST_SVG:
-        buffer = io.BytesIO()
-        fig.savefig(buffer, format="png", dpi=_PNG_DPI, metadata={"Software": None})
-        kind, data = "png", buffer.getvalue()
+    kind, data = ("png", _as_png(fig)) if pixels else ("svg+xml", _as_svg(fig))
+    if len(data) > _LARGEST_SVG and not pixels:
+        kind, data = "png", _as_png(fig)
     encoded = base64.b64encode(data).decode("ascii")
     width = round(96 * fig.get_figwidth())
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
@@ -155,6 +151,26 @@ def shown(value: object, spec: str | None = None) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(shown(item) for item in value)
     return str(value)
+
+
+def _as_svg(fig: Figure) -> bytes:
+    import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "coaltree"}):
+        fig.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def _as_png(fig: Figure) -> bytes:
+    from PIL import Image  # matplotlib needs it too
+
+    buffer = io.BytesIO()
+    fig.savefig(buffer, format="png", dpi=_PNG_DPI)
+    image = Image.open(buffer).convert("RGB").quantize(_PNG_COLOURS, dither=Image.Dither.NONE)
+    buffer = io.BytesIO()
+    image.save(buffer, format="png", optimize=True)
+    return buffer.getvalue()
 
 
 def _header(name: str, numeric: bool, sortable: bool) -> str:
