@@ -26,7 +26,7 @@ def plot_cost_node(
     tree : Tree
         Tree of the outcomes.
     node : int, optional
-        Node to circle; a leaf is circled at its tip.
+        Node to circle; a leaf is circled on its branch.
     ax : Axes, optional
         Where to draw; by default a new figure.
     support : array-like (n−1,), optional
@@ -39,8 +39,11 @@ def plot_cost_node(
     if node is not None:
         times, leaf_time = drawn_times(tree.times, "linear")
         place = node_places(tree.children[None], ladderised_order(tree))[0, node]
-        time = leaf_time if node < tree.n_leaves else times[node - tree.n_leaves]
-        ax.plot([time], [place], "o", ms=16, mfc="none", mec=PALETTE[1], mew=2.4, zorder=6, clip_on=False)
+        if node < tree.n_leaves:  # on the branch, so that the name beside the tip stays legible
+            time = 0.5 * (leaf_time + times[tree.parents()[node] - tree.n_leaves])
+        else:
+            time = times[node - tree.n_leaves]
+        ax.plot([time], [place], "o", ms=15, mfc="none", mec=PALETTE[1], mew=2.4, zorder=6, clip_on=False)
     return ax
 
 

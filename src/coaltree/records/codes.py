@@ -74,9 +74,25 @@ def undotted(body: str) -> str:
 
 
 def is_regular(vocabulary: str, body: str) -> bool:
-    """Whether a body has the shape of its vocabulary; vocabularies without a known shape take anything."""
+    """Whether a body has the shape of its vocabulary; vocabularies without a known shape take anything.
+
+    A dot in the wrong place is a code of something else, or one that has lost its leading zero.
+    """
     shape = _SHAPES.get(vocabulary)
-    return shape is None or shape.fullmatch(undotted(body)) is not None
+    if shape is None:
+        return True
+    bare = undotted(body)
+    if shape.fullmatch(bare) is None:
+        return False
+    dot = body.strip().find(".")
+    return dot < 0 or dot == min(_dot_place(vocabulary, bare), len(bare))
+
+
+def _dot_place(vocabulary: str, bare: str) -> int:
+    """Number of characters before the dot: two in ICD9 procedures, four in E codes of ICD9, else three."""
+    if vocabulary == ICD9_PROCEDURE:
+        return 2
+    return 4 if vocabulary == ICD9 and bare[0] == "E" else 3
 
 
 def normalise(code: str) -> str:
@@ -90,7 +106,7 @@ def normalise(code: str) -> str:
         return body.strip()
     if vocabulary in _SHAPES and is_regular(vocabulary, body):
         bare = undotted(body)
-        place = 2 if vocabulary == ICD9_PROCEDURE else 4 if vocabulary == ICD9 and bare[0] == "E" else 3
+        place = _dot_place(vocabulary, bare)
         body = bare if len(bare) <= place else f"{bare[:place]}.{bare[place:]}"
     elif vocabulary == "NDC":
         body = body.replace("-", "").strip()
@@ -140,7 +156,7 @@ class CodePattern:
         if not self.vocabulary:
             return normalise(code) == self.text
         vocabulary, body = split(code)
-        if vocabulary != self.vocabulary:
+        if vocabulary != self.vocabulary or not is_regular(vocabulary, body):
             return False
         bare = undotted(body)
         low, high = self._ends

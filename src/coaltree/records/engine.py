@@ -56,12 +56,13 @@ def connect(memory_limit: str = "1GB", threads: int | None = None) -> Any:
     settings: dict[str, Any] = {"memory_limit": memory_limit, "preserve_insertion_order": False}
     if threads is not None:
         settings["threads"] = threads
+    ibis, duckdb = need("ibis"), need("duckdb")
     try:
-        return need("ibis").duckdb.connect(**settings)
-    except ImportError:
-        raise
-    except Exception as error:
+        connection = ibis.duckdb.connect(**settings)
+    except duckdb.Error as error:
         raise RecordsError(f"DuckDB does not accept memory_limit={memory_limit!r}: {error}") from error
+    connection.raw_sql("SET enable_progress_bar = false")
+    return connection
 
 
 def open_events(source: Any, connection: Any = None, memory_limit: str = "1GB") -> Events:

@@ -90,6 +90,13 @@ def methods(config: StudyConfig) -> tuple[str, ...]:
 
 def run_task(task: Task) -> dict[str, Arrays]:
     """Fit every method to the training set and predict the others: arrays by method."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):  # folds run side by side, and small matrices lose time to threads
+        return _run_methods(task)
+
+
+def _run_methods(task: Task) -> dict[str, Arrays]:
     store = Store(task.store)
     label = "temporal" if task.number == TEMPORAL else f"fold-{task.number:02d}"
     factors: dict[str, Arrays] = {}

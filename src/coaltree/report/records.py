@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coaltree._version import __version__
 from coaltree.records.cohort import CohortRule
 from coaltree.records.evaluation import PROBIT
-from coaltree.records.study import FEWEST, StudyResult
+from coaltree.records.study import FEWEST, StudyResult, shown_count
 from coaltree.report.blocks import facts, figure, note, table, text
 from coaltree.report.page import Page
 
@@ -46,7 +47,8 @@ def draw_figures(result: StudyResult) -> dict[str, Figure]:
         comparisons["temporal"] = result.temporal
     for name, comparison in comparisons.items():
         fig = Figure(figsize=(7.5, 1.6 + 0.34 * len(comparison.outcomes)), layout="constrained")
-        plot_auc(comparison, fig.add_subplot(), labels=labels, level=result.config.validation.level)
+        ax = plot_auc(comparison, fig.add_subplot(), labels=labels, level=result.config.validation.level)
+        _hide_small_counts(ax)
         figures[f"auc-{name}"] = fig
         fig = Figure(figsize=(5.0, 4.6), layout="constrained")
         plot_calibration(comparison, fig.add_subplot(), labels=labels)
@@ -61,6 +63,13 @@ def draw_figures(result: StudyResult) -> dict[str, Figure]:
         plot_cost_curves(result.curves, fig.add_subplot())
         figures["cost"] = fig
     return figures
+
+
+def _hide_small_counts(ax: Any) -> None:
+    """Replace numbers of events from 1 to 10 behind the names of outcomes."""
+    for text in ax.get_yticklabels():
+        text.set_text(re.sub(r"\((\d+)\)$", lambda found: f"({shown_count(int(found[1]))})", text.get_text()))
+    ax.set_yticks(ax.get_yticks(), [text.get_text() for text in ax.get_yticklabels()])
 
 
 def write_report(result: StudyResult, figures: dict[str, Figure], path: str | Path) -> None:
