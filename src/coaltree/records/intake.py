@@ -38,7 +38,7 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 class Intake:
     """Collects events and rejected rows while a source is read."""
 
-    def __init__(self, folder: Path, timezone: str | None, date_format: str | None) -> None:
+    def __init__(self, folder: Path, zone: ZoneInfo | None, date_format: str | None) -> None:
         pa = need("pyarrow")
         self.schema = pa.schema(
             [
@@ -54,7 +54,7 @@ class Intake:
         self._rejects = (folder / "rejected.csv").open("w", newline="", encoding="utf-8")
         self._list = csv.writer(self._rejects)
         self._list.writerow(["file", "row", "column", "value", "reason"])
-        self._zone = _zone(timezone)
+        self._zone = zone
         self._format = date_format
         self._codes: dict[str, str] = {}
         self._times: dict[str, int | None] = {}
@@ -222,6 +222,7 @@ def import_into(
 ) -> Iterator[Intake]:
     """Yield an Intake whose events become the MEDS dataset `out` when the block ends without an error."""
     check_choice(duplicates, "duplicates", DUPLICATES)
+    zone = _zone(timezone)
     destination = Path(out).expanduser().resolve()
     if destination.exists() and not _replaceable(destination):
         raise RecordsError(f"{destination} exists and was not made by `{COMMAND}`. Choose another folder.")
@@ -229,7 +230,7 @@ def import_into(
     draft = destination.parent / f".{destination.name}.{secrets.token_hex(8)}.tmp"
     draft.mkdir()
     try:
-        intake = Intake(draft, timezone, date_format)
+        intake = Intake(draft, zone, date_format)
         try:
             yield intake
         finally:
