@@ -4,7 +4,8 @@ One iteration draws in turn
 
     tree         by conditional SMC (the current tree retained), then by sweeps of moves
     Φ            given the scatter of the tree's contrasts, by its family's own kernel
-    leaf noise   s₀ ~ Exponential(1), slice-sampled: like the wait of one pair, it is extra branch above each leaf
+    leaf noise   s₀ ~ Exponential(1), slice-sampled: like the wait of one pair, it is extra branch above each leaf;
+                 then (t, s₀) → (t − δ, s₀ + δ), along which the likelihood does not change
     scale        (t, s₀, Φ) → (ct, cs₀, Φ/c), slice-sampled in log c: the likelihood does not change along it
     missing      entries of X that are NaN, given all of these
 
@@ -39,6 +40,8 @@ Floats = npt.NDArray[np.float64]
 
 # Where leaf noise starts when it is learned: a twentieth of the expected wait of a pair.
 FIRST_NOISE = 0.05
+# Below e^−40 noise is nothing beside rounding; the bound keeps a flat tail from wandering off.
+LOG_SMALLEST_NOISE = -40.0
 # Draws of missing entries and moves of the tree in turn, an iteration.
 N_TURNS = 3
 # Slices of the common scale, an iteration.
@@ -165,9 +168,30 @@ def draw_noise(now: Unknowns, X: Floats, rng: np.random.Generator) -> Unknowns:
         return log_p(now.tree, noise * ones) - noise + log_noise
 
     current = math.log(now.leaf_noise[0])
-    # Below e^−40 noise is nothing beside rounding; the bound keeps a flat tail from wandering off.
-    log_noise, _ = slice_step(log_density, current, log_density(current), rng, width=1.0, lower=-40.0, upper=40.0)
+    log_noise, _ = slice_step(
+        log_density, current, log_density(current), rng, width=1.0, lower=LOG_SMALLEST_NOISE, upper=40.0
+    )
     return now._replace(leaf_noise=np.full(len(X), math.exp(log_noise)))
+
+
+def draw_offset(now: Unknowns, rng: np.random.Generator) -> Unknowns:
+    """Shift all merges by the same time and leaf noise by the opposite: (t, s₀) → (t − δ, s₀ + δ).
+
+    Two leaves that merge at t differ by a variance of 2(t + s₀), so the likelihood stays; the priors leave the first
+    merge, rate λ₁ = n(n−1)/2, with density ∝ e^(−(λ₁ − 1) t₁) on 0 < t₁ < t₁ + s₀: an exact draw. Without it first
+    merges and leaf noise hold each other.
+    """
+    tree = now.tree
+    total = float(tree.times[0] + now.leaf_noise[0])
+    longest = total - math.exp(LOG_SMALLEST_NOISE)
+    rate = 0.5 * tree.n_leaves * (tree.n_leaves - 1) - 1.0
+    u = rng.random()
+    first = -math.log1p(u * math.expm1(-rate * longest)) / rate if rate > 0 else u * longest
+    if not 0.0 < first < longest:
+        return now
+    times = tree.times - tree.times[0] + first
+    moved = Tree(tree.children, times, tree.names)
+    return now._replace(tree=moved, leaf_noise=np.full_like(now.leaf_noise, total - first))
 
 
 def draw_scale(
@@ -232,7 +256,7 @@ def iterate(
     seen = what_counts(now, X)
     now = draw_covariance(now, seen, family, rng)
     if settings.learn_noise:
-        now = draw_noise(now, seen, rng)
+        now = draw_offset(draw_noise(now, seen, rng), rng)
     if settings.scale_move:
         now = draw_scale(now, seen, family, settings.learn_noise, rng)
     return now if now.missing is None else take_turns(now, X, settings, rng)

@@ -66,31 +66,12 @@ class Moving(NamedTuple):
     n_summed: int
 
 
-def draw_offset(now: learn.Unknowns, rng: np.random.Generator) -> learn.Unknowns:
-    """Shift all merges by the same time and leaf noise by the opposite: (t, s₀) → (t − δ, s₀ + δ).
-
-    Two leaves that merge at t differ by a variance of 2(t + s₀), so the likelihood stays; the priors leave the first
-    merge, rate λ₁ = P(P−1)/2, with density ∝ e^(−(λ₁ − 1) t₁) on 0 < t₁ < t₁ + s₀: an exact draw. Without it first
-    merges and leaf noise hold each other.
-    """
-    tree, covariance, noise = now
-    total = float(tree.times[0] + noise[0])
-    longest = total - SMALLEST_NOISE
-    rate = 0.5 * tree.n_leaves * (tree.n_leaves - 1) - 1.0
-    u = rng.random()
-    first = -math.log1p(u * math.expm1(-rate * longest)) / rate if rate > 0 else u * longest
-    if not 0.0 < first < longest:
-        return now
-    times = tree.times - tree.times[0] + first
-    return learn.Unknowns(Tree(tree.children, times, tree.names), covariance, np.full_like(noise, total - first))
-
-
 def draw_hyper(hyper: Hyper, theta: Floats, prior: Prior, settings: learn.Settings, rng: np.random.Generator) -> Hyper:
     """Tree, Φ, s₀, scale and τ given the coefficients."""
     beta = np.ascontiguousarray(theta[:, 1:])
     now = hyper.unknowns
     if now is not None:
-        now = draw_offset(learn.iterate(now, beta, prior.family, settings, rng), rng)
+        now = learn.iterate(now, beta, prior.family, settings, rng)
     return Hyper(now, draw_spread(hyper.spread, beta.mean(axis=0), prior.spread_scale, rng))
 
 
