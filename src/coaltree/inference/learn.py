@@ -40,8 +40,8 @@ Floats = npt.NDArray[np.float64]
 
 # Where leaf noise starts when it is learned: a twentieth of the expected wait of a pair.
 FIRST_NOISE = 0.05
-# Below e^−40 noise is nothing beside rounding; the bound keeps a flat tail from wandering off.
-LOG_SMALLEST_NOISE = -40.0
+# Leaf noise below this is nothing beside rounding; the bound keeps a flat tail from wandering off.
+SMALLEST_NOISE = math.exp(-40.0)
 # Draws of missing entries and moves of the tree in turn, an iteration.
 N_TURNS = 3
 # Slices of the common scale, an iteration.
@@ -167,10 +167,9 @@ def draw_noise(now: Unknowns, X: Floats, rng: np.random.Generator) -> Unknowns:
         noise = math.exp(log_noise)
         return log_p(now.tree, noise * ones) - noise + log_noise
 
-    current = math.log(now.leaf_noise[0])
-    log_noise, _ = slice_step(
-        log_density, current, log_density(current), rng, width=1.0, lower=LOG_SMALLEST_NOISE, upper=40.0
-    )
+    lower = math.log(SMALLEST_NOISE)
+    current = max(math.log(now.leaf_noise[0]), lower)  # equal to the bound up to rounding, at least
+    log_noise, _ = slice_step(log_density, current, log_density(current), rng, width=1.0, lower=lower, upper=40.0)
     return now._replace(leaf_noise=np.full(len(X), math.exp(log_noise)))
 
 
@@ -183,7 +182,7 @@ def draw_offset(now: Unknowns, rng: np.random.Generator) -> Unknowns:
     """
     tree = now.tree
     total = float(tree.times[0] + now.leaf_noise[0])
-    longest = total - math.exp(LOG_SMALLEST_NOISE)
+    longest = total - 2.0 * SMALLEST_NOISE
     rate = 0.5 * tree.n_leaves * (tree.n_leaves - 1) - 1.0
     u = rng.random()
     first = -math.log1p(u * math.expm1(-rate * longest)) / rate if rate > 0 else u * longest
@@ -212,7 +211,7 @@ def draw_scale(
         new = now._replace(tree=times, covariance=covariance, leaf_noise=c * noise if learn_noise else noise)
         log_density = c * base + n_merges * log_c + log_ratio
         if learn_noise:
-            log_density += log_c - c * float(noise[0])
+            log_density += log_c - c * float(noise[0]) if c * noise[0] > 0.99 * SMALLEST_NOISE else -math.inf
         if moves_likelihood:
             log_density += likelihood(covariance, X)(new.tree, noise)
         return new, log_density

@@ -7,7 +7,6 @@ a trajectory is set by its acceptance and the pilot moves to where the chain is;
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,7 +19,6 @@ from coaltree.regression.coefficients import Pilot, Point
 from coaltree.regression.leaves import move_leaf
 from coaltree.regression.likelihood import Likelihood, penalised_mode
 from coaltree.regression.prior import Hyper, Prior, draw_spread, precision
-from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
 
@@ -34,8 +32,6 @@ SCALE_EVERY = 2
 # Leaves that are hung anew with their coefficients, as a fraction of all, at each iteration.
 LEAF_MOVES = 0.25
 N_SWEEPS = 2
-# `learn.draw_noise` keeps leaf noise above e^−40.
-SMALLEST_NOISE = math.exp(-39.0)
 # Adaptation, in burn-in only: acceptance is looked at once a window.
 WINDOW = 20
 LOWEST_ACCEPTANCE, HIGHEST_ACCEPTANCE = 0.75, 0.93
