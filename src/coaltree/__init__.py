@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from coaltree import metrics, model
 from coaltree._version import __version__
 from coaltree.inference.greedy import greedy_tree
+from coaltree.inference.refine import refine
 from coaltree.model.coalescent import log_prior, sample_tree
 from coaltree.model.diffusion import log_joint, sample_data
 from coaltree.posterior.ensemble import TreePosterior
@@ -22,9 +23,11 @@ from coaltree.tree import Tree
 
 if TYPE_CHECKING:
     from coaltree.estimators.clustering import CoalescentClustering
+    from coaltree.estimators.probit import CoalescentProbit
 
 __all__ = [
     "CoalescentClustering",
+    "CoalescentProbit",
     "Tree",
     "TreePosterior",
     "__version__",
@@ -34,6 +37,7 @@ __all__ = [
     "log_prior",
     "metrics",
     "model",
+    "refine",
     "sample_data",
     "sample_posterior",
     "sample_tree",
@@ -46,6 +50,10 @@ def __getattr__(name: str) -> Any:
         from coaltree.estimators.clustering import CoalescentClustering
 
         return CoalescentClustering
+    if name == "CoalescentProbit":
+        from coaltree.estimators.probit import CoalescentProbit
+
+        return CoalescentProbit
     raise AttributeError(f"module 'coaltree' has no attribute {name!r}")
 
 

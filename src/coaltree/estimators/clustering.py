@@ -16,14 +16,11 @@ from coaltree.posterior.embedding import embed, embed_new
 from coaltree.posterior.learning import learn_posterior
 from coaltree.posterior.partition import score_clusters
 from coaltree.posterior.predict import Attachment, Fit
-from coaltree.posterior.rejuvenate import rejuvenate
-from coaltree.posterior.sampling import _leaf_names
+from coaltree.posterior.sampling import leaf_names
 from coaltree.validation import check_choice, check_count
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-
-N_SWEEPS = 5
 
 
 class CoalescentClustering(
@@ -143,7 +140,7 @@ class CoalescentClustering(
             One row a leaf; squared distances (n, n) if `metric="precomputed"`.
         y : ignored
         """
-        names = _leaf_names(X)
+        names = leaf_names(X)
         rows = self._check_table(X)
         if self.n_clusters is not None and self.distance_threshold is not None:
             raise ValueError("Give n_clusters or distance_threshold, not both: each cuts the tree.")
@@ -162,21 +159,10 @@ class CoalescentClustering(
             random_state=self.random_state,
             names=names,
             progress=bool(self.verbose),
-            **({} if self.checkpoint is None else {"checkpoint": self.checkpoint}),
+            checkpoint=self.checkpoint,
         )
-        self.completed_: Floats = getattr(learned, "completed", rows)
-        self.covariance_, self.leaf_noise_, self.trace_ = learned.covariance, learned.leaf_noise, learned.trace
-        self.posterior_ = learned.posterior
-        if "n_sweeps" not in self.posterior_.info and len(self.posterior_) > 1:
-            self.posterior_ = rejuvenate(
-                self.posterior_,
-                self.completed_,
-                self.covariance_,
-                self.leaf_noise_,
-                n_sweeps=N_SWEEPS,
-                n_jobs=self.n_jobs,
-                random_state=self.random_state,
-            )
+        self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
+        self.covariance_, self.leaf_noise_ = learned.covariance, learned.leaf_noise
         self.tree_ = self.posterior_.mcc_tree()
         return self._describe()._cut()
 

@@ -1,4 +1,4 @@
-"""Files that hold a posterior: an .npz archive without pickle, with a format version and a checksum."""
+"""Files that hold a result: an .npz archive without pickle, with its kind, a format version and a checksum."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-FORMAT = "coaltree.TreePosterior"
+POSTERIOR = "coaltree.TreePosterior"
 FORMAT_VERSION = 1
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
-_NOUNS = {FORMAT: "coaltree posterior"}
 _HEADER = "header"
 _CHECKSUM = "sha256"
 _BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
 _BAD_CONTENTS = (AttributeError, KeyError, TypeError, ValueError)
 
 
-def write(path: str | os.PathLike[str], arrays: Arrays, texts: Mapping[str, Any], kind: str = FORMAT) -> None:
-    """Write arrays and JSON values to `path`, whole or not at all; `kind` says what they are.
+def write(path: str | os.PathLike[str], arrays: Arrays, texts: Mapping[str, Any], kind: str = POSTERIOR) -> None:
+    """Write arrays and JSON values to `path`, whole or not at all.
 
     The archive is written beside its destination and moved over it, so a reader never sees half a file.
     """
@@ -46,8 +45,8 @@ def write(path: str | os.PathLike[str], arrays: Arrays, texts: Mapping[str, Any]
         draft.unlink(missing_ok=True)
 
 
-def read(path: str | os.PathLike[str], kind: str = FORMAT) -> dict[str, Any]:
-    """Return the arrays and JSON values of a file written by `write` with the same `kind`, by name."""
+def read(path: str | os.PathLike[str], kind: str = POSTERIOR) -> dict[str, Any]:
+    """Return the arrays and JSON values of a file of this kind written by `write`, by name."""
     name = os.fspath(path)
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
@@ -64,8 +63,7 @@ def read(path: str | os.PathLike[str], kind: str = FORMAT) -> dict[str, Any]:
                 checksum = _decode(contents.pop(_CHECKSUM))
     except (*_BAD_ARCHIVE, *_BAD_CONTENTS) as error:
         raise ValueError(
-            f"{name} is not a readable {_NOUNS.get(kind, kind)} ({error}): it is damaged or was not written by "
-            f"{kind.removeprefix('coaltree.')}.save."
+            f"{name} is not a readable {kind} file ({error}): it is damaged or was not written by coaltree as such."
         ) from error
     if version > FORMAT_VERSION:
         raise ValueError(

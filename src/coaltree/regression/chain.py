@@ -1,0 +1,193 @@
+r"""One chain: Gibbs sampling over coefficients, tree, Φ, leaf noise, scale and the width of the common level.
+
+An iteration draws (μ, β) given the rest (`coefficients`), then tree, Φ, s₀ and scale given β by the blocks that learn
+them for a table (`coaltree.inference.learn`, the table being β), then τ given β̄. During burn-in the number of steps of
+a trajectory is set by its acceptance and the pilot moves to where the chain is; afterwards both stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree.inference import learn
+from coaltree.regression import coefficients
+from coaltree.regression.coefficients import Pilot, Point
+from coaltree.regression.leaves import move_leaf
+from coaltree.regression.likelihood import Likelihood, penalised_mode
+from coaltree.regression.prior import Hyper, Prior, draw_spread, precision
+
+Floats = npt.NDArray[np.float64]
+
+HMC, ALBERT_CHIB = "hmc", "albert-chib"
+METHODS = (HMC, ALBERT_CHIB)
+
+# Conditional SMC redraws the whole tree but costs as much as twenty sweeps of moves; so it comes now and then. So does
+# the scale move, which touches nothing that the likelihood sees.
+PARTICLES_EVERY = 10
+SCALE_EVERY = 2
+# Leaves that are hung anew with their coefficients, as a fraction of all, at each iteration.
+LEAF_MOVES = 0.25
+N_SWEEPS = 2
+# Adaptation, in burn-in only: acceptance is looked at once a window.
+WINDOW = 20
+LOWEST_ACCEPTANCE, HIGHEST_ACCEPTANCE = 0.75, 0.93
+FIRST_STEPS, MOST_STEPS = 3, 32
+PILOT_AT = (0.25, 0.6)  # fractions of burn-in
+
+TRACES = ("log_likelihood", "log_joint", "spread", "leaf_noise", "last_time", "log_det", "acceptance", "n_steps")
+
+
+class Settings(NamedTuple):
+    """How a chain runs."""
+
+    burn_in: int
+    n_particles: int = 50
+    method: str = HMC
+
+
+class Moving(NamedTuple):
+    """Everything that changes from one iteration to the next."""
+
+    point: Point
+    hyper: Hyper
+    n_done: int
+    pilot: Pilot
+    n_steps: int
+    accepted: float  # sum of acceptance probabilities in this window
+    theta_sum: Floats  # (P, K+1), since the pilot moved
+    n_summed: int
+
+
+def draw_hyper(hyper: Hyper, theta: Floats, prior: Prior, settings: learn.Settings, rng: np.random.Generator) -> Hyper:
+    """Tree, Φ, s₀, scale and τ given the coefficients."""
+    beta = np.ascontiguousarray(theta[:, 1:])
+    now = hyper.unknowns
+    if now is not None:
+        now = learn.iterate(now, beta, prior.family, settings, rng)
+    return Hyper(now, draw_spread(hyper.spread, beta.mean(axis=0), prior.spread_scale, rng))
+
+
+def log_joint(hyper: Hyper, theta: Floats) -> float:
+    """log p(β, t, π | Φ, s₀), the density by which trees are compared; 0 for a single outcome."""
+    return 0.0 if hyper.unknowns is None else learn.log_joint(hyper.unknowns, np.ascontiguousarray(theta[:, 1:]))
+
+
+class Chain:
+    """A chain and what it has drawn so far. `advance` makes it longer; nothing else changes it."""
+
+    def __init__(self, likelihood: Likelihood, prior: Prior, settings: Settings, rng: np.random.Generator) -> None:
+        self.likelihood, self.prior, self.settings, self.rng = likelihood, prior, settings, rng
+        self._normal_curvature: Floats | None = None
+        self.outcomes = [
+            replace(likelihood, signs=np.ascontiguousarray(likelihood.signs[:, [j]]))
+            for j in range(likelihood.n_outcomes)
+        ]
+        self.n_leaf_moves = max(1, round(LEAF_MOVES * likelihood.n_outcomes))
+        self.moving: Moving | None = None
+        self.draws: dict[str, list[Any]] = {name: [] for name in ("theta", "children", "times", "leaf_noise", "spread")}
+        self.trace: dict[str, list[float]] = {name: [] for name in TRACES}
+        self.precision_sum: Floats = np.zeros((likelihood.n_features, likelihood.n_features))
+
+    def start(self) -> Moving:
+        """Begin at a draw from the Laplace approximation under independent N(0, 1) coefficients."""
+        likelihood, prior = self.likelihood, self.prior
+        n_outcomes, n_features = likelihood.n_outcomes, likelihood.n_features
+        independent = np.append(prior.intercept_sd**-2.0, np.ones(n_features))
+        mode = penalised_mode(likelihood, independent)
+        pilot = coefficients.make_pilot(likelihood, mode)
+        diagonal = np.zeros((n_outcomes, n_features + 1, n_outcomes, n_features + 1))
+        np.einsum("jkjk->jk", diagonal)[:] = independent
+        gaussian = coefficients.approximate(diagonal, pilot)
+        theta = gaussian.colour(self.rng.standard_normal(mode.size)).reshape(mode.shape)
+        beta = np.ascontiguousarray(theta[:, 1:])
+        unknowns = learn.first_guess(beta, prior.family, None) if n_outcomes > 1 else None
+        spread = float(np.sqrt(np.mean(beta.mean(axis=0) ** 2)))
+        return Moving(
+            coefficients.evaluate(likelihood, theta),
+            Hyper(unknowns, max(spread, 1e-3)),
+            n_done=0,
+            pilot=pilot,
+            n_steps=FIRST_STEPS,
+            accepted=0.0,
+            theta_sum=np.zeros_like(theta),
+            n_summed=0,
+        )
+
+    def advance(self) -> None:
+        """Make one iteration and keep its draw."""
+        now = self.moving or self.start()
+        likelihood, settings = self.likelihood, self.settings
+        prior_precision = precision(now.hyper, self.prior, likelihood.n_outcomes, likelihood.n_features)
+        if settings.method == ALBERT_CHIB:
+            if self._normal_curvature is None:
+                self._normal_curvature = coefficients.normal_curvature(likelihood)
+            point = coefficients.albert_chib(now.point, likelihood, self._normal_curvature, prior_precision, self.rng)
+            acceptance = 1.0
+        else:
+            gaussian = coefficients.approximate(prior_precision, now.pilot)
+            point, acceptance = coefficients.hamiltonian(
+                now.point, likelihood, now.pilot, gaussian, now.n_steps, self.rng
+            )
+        blocks = learn.Settings(
+            n_particles=settings.n_particles if now.n_done % PARTICLES_EVERY == 0 else 1,
+            n_sweeps=N_SWEEPS,
+            scale_move=now.n_done % SCALE_EVERY == 0,
+        )
+        hyper = now.hyper
+        if hyper.unknowns is not None and settings.method == HMC:
+            for j in self.rng.permutation(likelihood.n_outcomes)[: self.n_leaf_moves]:
+                hyper, point, _ = move_leaf(hyper, point, j, self.outcomes[j], now.pilot, self.prior, self.rng)
+        hyper = draw_hyper(hyper, point.theta, self.prior, blocks, self.rng)
+        n_steps = now.n_steps
+        now = now._replace(point=point, hyper=hyper, n_done=now.n_done + 1)
+        if settings.method == HMC and now.n_done <= settings.burn_in:
+            now = self.adapt(now, acceptance)
+        self.keep(now, acceptance, n_steps)
+        self.moving = now
+
+    def adapt(self, now: Moving, acceptance: float) -> Moving:
+        """Set the number of steps by the acceptance of the last window, and move the pilot."""
+        accepted, n_steps = now.accepted + acceptance, now.n_steps
+        if now.n_done % WINDOW == 0:
+            rate = accepted / WINDOW
+            if rate < LOWEST_ACCEPTANCE:
+                n_steps = min(max(n_steps + 1, round(1.5 * n_steps)), MOST_STEPS)
+            elif rate > HIGHEST_ACCEPTANCE:
+                n_steps = max(n_steps - 1, 1)
+            accepted = 0.0
+        theta_sum, n_summed, pilot = now.theta_sum + now.point.theta, now.n_summed + 1, now.pilot
+        if now.n_done in [round(part * self.settings.burn_in) for part in PILOT_AT]:
+            # The later half of what is summed would do; a mean over all of it is close enough for an expansion point.
+            pilot = coefficients.make_pilot(self.likelihood, theta_sum / n_summed)
+            theta_sum, n_summed = np.zeros_like(theta_sum), 0
+        return now._replace(n_steps=n_steps, accepted=accepted, pilot=pilot, theta_sum=theta_sum, n_summed=n_summed)
+
+    def keep(self, now: Moving, acceptance: float, n_steps: int) -> None:
+        """Append to the trace and, after burn-in, to the draws."""
+        hyper, unknowns = now.hyper, now.hyper.unknowns
+        row = {
+            "log_likelihood": now.point.log_likelihood,
+            "log_joint": log_joint(hyper, now.point.theta),
+            "spread": hyper.spread,
+            "leaf_noise": np.nan if unknowns is None else float(unknowns.leaf_noise[0]),
+            "last_time": np.nan if unknowns is None else float(unknowns.tree.times[-1]),
+            "log_det": np.nan if unknowns is None else unknowns.covariance.log_det,
+            "acceptance": acceptance,
+            "n_steps": float(n_steps),
+        }
+        for name, value in row.items():
+            self.trace[name].append(value)
+        if now.n_done <= self.settings.burn_in:
+            return
+        self.draws["theta"].append(now.point.theta)
+        self.draws["spread"].append(hyper.spread)
+        if unknowns is not None:
+            self.draws["children"].append(unknowns.tree.children)
+            self.draws["times"].append(unknowns.tree.times)
+            self.draws["leaf_noise"].append(float(unknowns.leaf_noise[0]))
+            half = unknowns.covariance.whiten(np.eye(len(self.precision_sum)))
+            self.precision_sum += half @ half.T

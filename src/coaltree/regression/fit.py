@@ -1,0 +1,321 @@
+"""`fit_probit`: features and outcomes in, a posterior over coefficients and outcome trees out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree._version import __version__
+from coaltree.model.covariance import CovarianceFamily
+from coaltree.model.diffusion import messages
+from coaltree.model.family import check_positive
+from coaltree.posterior.ensemble import TreePosterior
+from coaltree.randomness import RandomState, as_generator
+from coaltree.regression import links
+from coaltree.regression.chain import ALBERT_CHIB, METHODS, Chain, Settings
+from coaltree.regression.diagnostics import bulk_ess, r_hat
+from coaltree.regression.preparation import Prepared, as_features, prepare
+from coaltree.regression.prior import default_prior
+from coaltree.regression.run import run
+from coaltree.tree import Tree
+from coaltree.validation import check_choice, check_count
+
+Floats = npt.NDArray[np.float64]
+
+# Probabilities are averaged over this many draws, evenly spaced.
+N_PREDICTIVE = 200
+# Numbers in one block of predictions.
+BLOCK = 2_000_000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ProbitFit:
+    """A fitted regression. C chains, S kept draws each, P outcomes, K features, all in the units of X.
+
+    Node models: internal node k of `tree` is the conditional mean of its leaves' common ancestor given those leaves, a
+    weighted mean of them (row k of `node_weights`, which sums to one); its coefficients and its intercept are that mean
+    of the leaves' coefficients and intercepts. Nodes 0 … P−1 are the outcomes themselves.
+    """
+
+    coef_draws: Floats  # (C, S, P, K)
+    intercept_draws: Floats  # (C, S, P)
+    tree: Tree | None  # maximum clade credibility; None for a single outcome
+    posterior: TreePosterior | None  # the kept trees, equally weighted
+    node_weights: Floats  # (2P−1, P)
+    covariance: Floats  # (K, K), Φ: the inverse of its posterior mean precision
+    trace: dict[str, Floats]  # each (C, n_iter), burn-in included
+    diagnostics: dict[str, Any]
+    link: str
+    outcome_names: tuple[str, ...] | None
+    info: dict[str, Any]
+
+    @property
+    def coef(self) -> Floats:
+        """Posterior mean of β, (P, K)."""
+        return np.asarray(self.coef_draws.mean(axis=(0, 1)))
+
+    @property
+    def intercept(self) -> Floats:
+        """Posterior mean of μ, (P,)."""
+        return np.asarray(self.intercept_draws.mean(axis=(0, 1)))
+
+    @property
+    def node_coef(self) -> Floats:
+        """Coefficients of all nodes, (2P−1, K); the first P are `coef`."""
+        return self.node_weights @ self.coef
+
+    @property
+    def node_intercept(self) -> Floats:
+        """Intercepts of all nodes, (2P−1,)."""
+        return self.node_weights @ self.intercept
+
+    def __repr__(self) -> str:
+        chains, draws, n_outcomes, n_features = self.coef_draws.shape
+        return (
+            f"ProbitFit(n_outcomes={n_outcomes}, n_features={n_features}, n_draws={chains * draws}, "
+            f"r_hat={self.diagnostics['r_hat']:.3f}, bulk_ess={self.diagnostics['bulk_ess']:.0f})"
+        )
+
+    def linear_predictor(self, X: Any) -> Floats:
+        """μ + xβ at the posterior mean, (N, P)."""
+        return self._check(X) @ self.coef.T + self.intercept
+
+    def predict_proba(self, X: Any, return_std: bool = False) -> Any:
+        """Posterior mean probability of every outcome, (N, P); with `return_std`, its posterior deviation too."""
+        return self._predict(self._check(X), None, return_std)
+
+    def predict_node(self, X: Any, node: int, return_std: bool = False) -> Any:
+        """Posterior mean probability under the model of one node of `tree`, (N,)."""
+        n_nodes = len(self.node_weights)
+        if not 0 <= check_count(node, "node", at_least=0) < n_nodes:
+            raise ValueError(f"node must be below {n_nodes}, the number of nodes of the tree, got {node}.")
+        result = self._predict(self._check(X), self.node_weights[[node]], return_std)
+        return tuple(part[:, 0] for part in result) if return_std else result[:, 0]
+
+    def _check(self, X: Any) -> Floats:
+        array, n_features = as_features(X), self.coef_draws.shape[-1]
+        if array.shape[1] != n_features:
+            raise ValueError(f"X has {array.shape[1]} columns, but the model was fitted with {n_features}.")
+        return array
+
+    def _predict(self, X: Floats, node_weights: Floats | None, return_std: bool) -> Any:
+        coef = self.coef_draws.reshape(-1, *self.coef_draws.shape[2:])
+        intercept = self.intercept_draws.reshape(len(coef), -1)
+        chosen = np.linspace(0, len(coef) - 1, min(len(coef), N_PREDICTIVE)).round().astype(int)
+        coef, intercept = coef[chosen], intercept[chosen]
+        if node_weights is not None:
+            coef, intercept = node_weights @ coef, intercept @ node_weights.T
+        n_draws, n_models, n_features = coef.shape
+        columns, constants = coef.reshape(-1, n_features).T, intercept.ravel()
+        mean, deviation = np.empty((len(X), n_models)), np.empty((len(X), n_models))
+        size = max(1, BLOCK // len(constants))
+        for first in range(0, len(X), size):
+            block = slice(first, first + size)
+            eta = (X[block] @ columns + constants).reshape(-1, n_draws, n_models)
+            probability = links.probability(eta, links.LINKS[self.link])
+            mean[block] = probability.mean(axis=1)
+            if return_std:
+                deviation[block] = probability.std(axis=1)
+        return (mean, deviation) if return_std else mean
+
+
+def fit_probit(
+    X: Any,
+    Y: Any,
+    *,
+    sample_weight: Any = None,
+    link: str = "probit",
+    method: str = "hmc",
+    n_iter: int = 1000,
+    burn_in: int = 200,
+    n_chains: int = 2,
+    n_particles: int = 50,
+    scale: float = 1.0,
+    covariance: CovarianceFamily | None = None,
+    n_jobs: int | None = None,
+    random_state: RandomState = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    outcome_names: Sequence[str] | None = None,
+    progress: bool = False,
+) -> ProbitFit:
+    """Fit all outcomes together: y_ij ~ Bernoulli(Ψ(μ_j + x_i β_j)), the β_j leaves of a coalescent tree.
+
+    The model is in `coaltree.regression.prior`, the sampler in `chain` and `coefficients`.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix (N, K)
+        Features. They are centred and scaled inside, and results are given in their own units.
+    Y : array-like (N, P)
+        Outcomes, 0 or 1; NaN where a label is missing. Outcomes with a single class are named in a warning and
+        predicted by their smoothed rate, (events + ½)/(labels + 1).
+    sample_weight : array-like (N,), optional
+        Case weights: a weight of 2 counts a row twice.
+    link : {"probit", "logit"}
+        Ψ, the normal or the logistic distribution function.
+    method : {"hmc", "albert-chib"}
+        How coefficients are drawn: without latent variables, or by the reference of Albert and Chib (probit without
+        weights only), which mixes far more slowly.
+    n_iter, burn_in : int
+        Iterations of every chain, and how many of them to drop.
+    n_chains : int
+        Independent chains, from independent starts.
+    n_particles : int
+        Particles of the tree step, every tenth iteration; tree moves come every iteration.
+    scale : float
+        Scale of the half-t priors on the size of coefficients of standardised features. Anything near or above the
+        truth does.
+    covariance : CovarianceFamily, optional
+        Prior of Φ instead of Huang and Wand's with `scale`.
+    n_jobs : int, optional
+        Chains that run at the same time, as threads. The result does not depend on it.
+    random_state : int, Generator, …
+        Seed.
+    checkpoint : path, optional
+        File that is written every twenty seconds and at the end. If it exists, its run is continued, and ends as it
+        would have without interruption; a finished run may be made longer with a larger `n_iter`.
+    outcome_names : sequence of str, optional
+        Names of the outcomes. Default: the columns of Y if it is a DataFrame.
+    progress : bool
+        Show a progress bar. Ctrl-C ends the run early and uses what is done.
+
+    Returns
+    -------
+    ProbitFit
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 3))
+    >>> Y = (X @ [[1.0, 1.0, -1.0], [0.0, 0.2, 0.5], [0.0, 0.0, 0.0]] + rng.normal(size=(300, 3)) > 0).astype(int)
+    >>> fit = fit_probit(X, Y, n_iter=120, burn_in=60, n_chains=1)
+    >>> fit.coef.shape, fit.tree.n_leaves, fit.predict_proba(X).shape
+    ((3, 3), 3, (300, 3))
+    """
+    n_iter = check_count(n_iter, "n_iter", at_least=1)
+    burn_in = check_count(burn_in, "burn_in", at_least=0)
+    if burn_in >= n_iter:
+        raise ValueError(f"burn_in must be below n_iter = {n_iter}, got {burn_in}.")
+    n_chains = check_count(n_chains, "n_chains", at_least=1)
+    n_particles = check_count(n_particles, "n_particles", at_least=1)
+    if n_jobs is not None and n_jobs != -1:
+        check_count(n_jobs, "n_jobs", at_least=1)
+    link_code = links.LINKS[check_choice(link, "link", links.LINKS)]
+    if check_choice(method, "method", METHODS) == ALBERT_CHIB and (link != "probit" or sample_weight is not None):
+        raise ValueError('method="albert-chib" needs link="probit" and no sample_weight. Use method="hmc".')
+    prior = default_prior(check_positive(scale, "scale"))
+    if covariance is not None:
+        prior = prior._replace(family=covariance)
+    names = _outcome_names(Y, outcome_names)
+    prepared = prepare(X, Y, sample_weight, link_code, names)
+    if names is not None and len(names) != prepared.likelihood.n_outcomes:
+        raise ValueError(f"outcome_names must name {prepared.likelihood.n_outcomes} outcomes, got {len(names)}.")
+    settings = Settings(burn_in, n_particles, method)
+    generators = as_generator(random_state).spawn(n_chains)
+    chains = run(prepared.likelihood, prior, settings, n_iter, generators, n_jobs, progress, checkpoint)
+    info = {
+        "version": __version__,
+        "method": method,
+        "link": link,
+        "n_iter": n_iter,
+        "burn_in": burn_in,
+        "n_chains": n_chains,
+        "n_particles": n_particles,
+        "scale": float(scale),
+        "random_state": random_state if isinstance(random_state, int) else repr(random_state),
+    }
+    return _gather(chains, prepared, link, names, info)
+
+
+def _outcome_names(Y: Any, given: Sequence[str] | None) -> tuple[str, ...] | None:
+    if given is None:
+        columns = getattr(Y, "columns", None)
+        given = None if columns is None else [str(column) for column in columns]
+    names = None if given is None else tuple(given)
+    if names is not None and len(set(names)) < len(names):
+        raise ValueError("outcome_names must be distinct: they name the leaves of the tree.")
+    return names
+
+
+def _gather(
+    chains: list[Chain],
+    prepared: Prepared,
+    link: str,
+    names: tuple[str, ...] | None,
+    info: dict[str, Any],
+) -> ProbitFit:
+    """Put the chains together. After an interruption they may differ in length: the shortest decides."""
+    n_kept = min(len(chain.draws["theta"]) for chain in chains)
+    n_done = min(len(chain.trace["n_steps"]) for chain in chains)
+    draws = {name: np.array([chain.draws[name][:n_kept] for chain in chains]) for name in chains[0].draws}
+    trace = {name: np.array([chain.trace[name][:n_done] for chain in chains]) for name in chains[0].trace}
+    theta, fitted = draws["theta"], prepared.fitted
+    n_outcomes = theta.shape[2]
+    diagnostics = _diagnose(theta, trace, n_kept, fitted)
+    intercept, coef = prepared.scaling.undo(theta)
+    coef[:, :, ~fitted] = 0.0
+    intercept[:, :, ~fitted] = links.quantile(prepared.rates[~fitted], links.LINKS[link])
+
+    varying = prepared.scaling.varying
+    inverse_width = np.divide(1.0, prepared.scaling.width, out=np.zeros_like(prepared.scaling.width), where=varying)
+    phi = np.zeros((len(varying), len(varying)))
+    tree, posterior, node_weights = None, None, np.ones((1, 1))
+    if n_outcomes == 1:
+        # There are no differences to have a covariance: what is left is the spread of the coefficients themselves.
+        phi[np.ix_(varying, varying)] = np.eye(int(varying.sum())) * float(np.mean(draws["spread"] ** 2))
+    else:
+        n_precisions = sum(len(chain.draws["theta"]) for chain in chains)
+        mean_precision = sum(chain.precision_sum for chain in chains) / n_precisions
+        phi[np.ix_(varying, varying)] = np.linalg.inv(mean_precision)
+        ess = bulk_ess(draws["times"])
+        posterior = TreePosterior(
+            children=draws["children"].reshape(-1, n_outcomes - 1, 2),
+            times=draws["times"].reshape(-1, n_outcomes - 1),
+            weights=np.full(len(chains) * n_kept, 1.0 / (len(chains) * n_kept)),
+            log_evidence=np.nan,  # Markov chains do not estimate it
+            log_joint=trace["log_joint"][:, n_done - n_kept :].ravel(),
+            ess_per_step=np.where(np.isnan(ess), 1.0, ess),
+            names=names,
+            info=info,
+        )
+        tree = posterior.mcc_tree()
+        # An outcome without data says nothing of its ancestors.
+        noise = np.where(fitted, np.median(draws["leaf_noise"]), 1e12 * (1.0 + float(tree.times[-1])))
+        node_weights = messages(tree, np.eye(n_outcomes), noise).mean
+    return ProbitFit(
+        coef_draws=coef,
+        intercept_draws=intercept,
+        tree=tree,
+        posterior=posterior,
+        node_weights=node_weights,
+        covariance=phi * np.outer(inverse_width, inverse_width),
+        trace=trace,
+        diagnostics=diagnostics,
+        link=link,
+        outcome_names=names,
+        info=info,
+    )
+
+
+def _diagnose(theta: Floats, trace: dict[str, Floats], n_kept: int, fitted: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """R̂ and bulk effective sample size of every intercept and coefficient of an outcome that is fitted."""
+    ratio, size = r_hat(theta), bulk_ess(theta)
+    ratio[~fitted], size[~fitted] = np.nan, np.nan
+    scalars = ("log_likelihood", "spread", "leaf_noise", "last_time", "log_det")
+    late = {name: trace[name][:, -n_kept:] for name in scalars if not np.isnan(trace[name]).any()}
+    return {
+        "r_hat": float(np.max(ratio[fitted])),
+        "bulk_ess": float(np.min(size[fitted])),
+        "acceptance": float(trace["acceptance"][:, -n_kept:].mean()),
+        "n_steps": float(trace["n_steps"][:, -n_kept:].mean()),
+        "theta_r_hat": ratio,  # (P, 1 + varying features), intercepts first
+        "theta_bulk_ess": size,
+        "trace_r_hat": {name: float(r_hat(values)) for name, values in late.items()},
+        "trace_bulk_ess": {name: float(bulk_ess(values)) for name, values in late.items()},
+    }

@@ -1,0 +1,170 @@
+"""What a user passes, checked and brought to the form the chains need: centred, scaled features and signed labels."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree.regression.likelihood import Likelihood
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+# Every iteration factorises a matrix of this size; beyond it takes seconds.
+LARGEST = 5000
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Features as chains see them: (x − centre)/width of the columns that vary."""
+
+    centre: Floats  # (K,)
+    width: Floats  # (K,), 0 where a column is constant
+    n_columns: int
+
+    @property
+    def varying(self) -> Bools:
+        """Columns that are in the model."""
+        return np.asarray(self.width > 0)
+
+    def apply(self, X: Floats) -> Floats:
+        """(N, K) → (N, 1 + varying columns), a column of ones first."""
+        varying = self.varying
+        rows = np.ones((len(X), 1 + int(varying.sum())))
+        rows[:, 1:] = (X[:, varying] - self.centre[varying]) / self.width[varying]
+        return rows
+
+    def undo(self, theta: Floats) -> tuple[Floats, Floats]:
+        """Intercepts (…,) and coefficients (…, K) of the features as they came, from (…, 1 + varying columns)."""
+        varying = self.varying
+        coef = np.zeros((*theta.shape[:-1], self.n_columns))
+        coef[..., varying] = theta[..., 1:] / self.width[varying]
+        return theta[..., 0] - coef @ self.centre, coef
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Everything `fit_probit` needs of its input."""
+
+    likelihood: Likelihood
+    scaling: Scaling
+    fitted: Bools  # (P,), outcomes with both classes
+    rates: Floats  # (P,), smoothed share of ones
+
+
+def _dense(table: Any) -> Any:
+    """Turn a scipy sparse matrix into an array; leave others as they are."""
+    return table.toarray() if hasattr(table, "toarray") else table
+
+
+def as_features(X: Any) -> Floats:
+    """Return X (N, K) as a finite float64 array; sparse matrices become dense."""
+    dense = _dense(X)
+    try:
+        array = np.ascontiguousarray(dense, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"X must be a table of numbers: {error}. Encode categories first.") from error
+    if array.ndim != 2 or 0 in array.shape:
+        raise ValueError(f"X must be a table (N, K) with rows and columns, got shape {array.shape}.")
+    bad = ~np.isfinite(array)
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise ValueError(
+            f"X must be finite: {int(bad.sum())} entries are NaN or infinite, the first in row {row}, column {column}. "
+            "Impute them first, for example with sklearn.impute.SimpleImputer."
+        )
+    return array
+
+
+def as_labels(Y: Any, names: tuple[str, ...] | None = None) -> Floats:
+    """Return Y (N, P) as float64 with 0, 1 and, where a label is missing, NaN; one dimension is one outcome."""
+    Y = _dense(Y)
+    if hasattr(Y, "to_numpy"):
+        Y = Y.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(Y, "isna") else Y.to_numpy()
+    try:
+        array = np.ascontiguousarray(Y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Y must hold 0, 1 or NaN (no label), one column an outcome: {error}.") from error
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2 or 0 in array.shape:
+        raise ValueError(f"Y must be a table (N, P) with rows and columns, got shape {np.shape(Y)}.")
+    wrong = ~((array == 0) | (array == 1) | np.isnan(array))
+    if wrong.any():
+        column = int(np.argmax(wrong.any(axis=0)))
+        label = names[column] if names else f"{column}"
+        values = np.unique(array[wrong[:, column], column])
+        shown = ", ".join(f"{value:g}" for value in values[:5]) + (", …" if len(values) > 5 else "")
+        raise ValueError(
+            f"Y must hold 0, 1 or NaN (no label), but outcome {label} holds {shown}. Use one 0/1 column an outcome."
+        )
+    return array
+
+
+def as_weights(sample_weight: Any, n: int) -> Floats:
+    """Return case weights (N,), ones by default."""
+    if sample_weight is None:
+        return np.ones(n)
+    weights = np.ascontiguousarray(sample_weight, dtype=np.float64)
+    if weights.ndim == 0:
+        weights = np.full(n, float(weights))
+    if weights.shape != (n,):
+        raise ValueError(f"sample_weight must be one number a row of X ({n}), got shape {weights.shape}.")
+    if not np.all(np.isfinite(weights)) or np.any(weights < 0):
+        raise ValueError("sample_weight must be finite and not negative.")
+    if not np.any(weights > 0):
+        raise ValueError("sample_weight must have a positive entry: all weights are zero.")
+    return weights
+
+
+def scale_features(X: Floats, weights: Floats) -> Scaling:
+    """Centre and scale by the weighted mean and deviation; a column that does not vary gets width 0."""
+    centre = np.average(X, axis=0, weights=weights)
+    width = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=weights))
+    width[width <= 1e-10 * np.maximum(np.abs(centre), np.abs(X).max(axis=0))] = 0.0
+    if not np.any(width > 0):
+        raise ValueError("X must have a column that varies: every one is constant.")
+    return Scaling(centre, width, X.shape[1])
+
+
+def prepare(X: Any, Y: Any, sample_weight: Any, link: int, names: tuple[str, ...] | None) -> Prepared:
+    """Check everything, set aside outcomes with a single class, and build the likelihood."""
+    features, labels = as_features(X), as_labels(Y, names)
+    if len(features) != len(labels):
+        raise ValueError(f"X and Y must have as many rows: {len(features)} and {len(labels)}.")
+    weights = as_weights(sample_weight, len(features))
+    counted = weights > 0
+    features, labels, weights = features[counted], labels[counted], weights[counted]
+    present = ~np.isnan(labels)
+    ones, zeros = (labels == 1).sum(axis=0), (labels == 0).sum(axis=0)
+    fitted = (ones > 0) & (zeros > 0)
+    if not fitted.any():
+        raise ValueError(
+            "Y has no outcome with both classes, so there is nothing to fit: every column is all 0, all 1 or missing."
+        )
+    events = weights @ np.where(present, labels, 0.0)
+    rates = (events + 0.5) / (weights @ present + 1.0)
+    if not fitted.all():
+        alone = [names[j] if names else str(j) for j in np.flatnonzero(~fitted)]
+        warnings.warn(
+            f"{len(alone)} outcome(s) have a single class and are predicted by their smoothed rate: "
+            f"{', '.join(alone[:10])}{', …' if len(alone) > 10 else ''}.",
+            UserWarning,
+            stacklevel=3,
+        )
+    signs = np.where(present & fitted, np.where(labels == 1, 1, -1), 0).astype(np.int8)
+    scaling = scale_features(features, weights)
+    rows = scaling.apply(features)
+    size = rows.shape[1] * labels.shape[1]
+    if size > LARGEST:
+        warnings.warn(
+            f"{labels.shape[1]} outcomes times {rows.shape[1]} coefficients are {size} unknowns, and every iteration "
+            "factorises a matrix of that size: reduce X to a few dozen factors first, for example by PCA.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return Prepared(Likelihood(rows, signs, weights, link), scaling, fitted, rates)

@@ -1,0 +1,127 @@
+r"""The prior of intercepts and coefficients.
+
+    μ_j ~ N(0, 5²)                                            on centred features, in units of the link
+    β_j − β_l, all pairs, given (tree, Φ, s₀): the leaves of a Brownian motion along the tree, covariance Φ
+    β̄ = (1/P) Σ_j β_j ~ N(0, τ² I), independent of those differences;   τ ~ half-t(2, scale)
+    tree ~ Kingman's coalescent;   s₀ ~ Exponential(1);   Φ ~ Huang and Wand's, half-t(2, scale) deviations
+
+A flat prior at the root gives differences between leaves their density and leaves their common level free. Giving that
+level, as the plain mean β̄, a prior of its own makes the joint proper, and because β̄ has nothing to do with tree, Φ and
+s₀, the conditionals of those three are what they are under a flat root: `coaltree.inference.learn` draws them as it
+does for a table. A prior N(0, cΦ) on the root itself would enter every tree move. Its width τ is learned, so that what
+all outcomes share is shrunk as ridge regression shrinks, by as much as the data ask for. One outcome alone has no
+differences: what is left is β ~ N(0, τ² I).
+
+Given everything else (μ, β) is Gaussian with precision, over outcomes ⊗ features,
+
+    Q ⊗ Φ⁻¹ + (1/P²) 1 1ᵀ ⊗ I/τ²,   Q = Σ_k c_k c_kᵀ,
+
+where c_k are the weights with which contrast k (`model.diffusion.contrasts`) takes the leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree._compile import kernel
+from coaltree.inference.learn import Unknowns
+from coaltree.model.coalescent import sample_tree
+from coaltree.model.covariance import CovarianceFamily, HuangWand
+from coaltree.model.diffusion import contrasts, sample_data
+from coaltree.model.slice import slice_step
+
+Floats = npt.NDArray[np.float64]
+
+INTERCEPT_SD = 5.0
+DF = 2.0
+
+
+class Prior(NamedTuple):
+    """What is fixed before any data."""
+
+    family: CovarianceFamily
+    spread_scale: float  # scale of τ
+    intercept_sd: float = INTERCEPT_SD
+
+
+class Hyper(NamedTuple):
+    """All unknowns but the coefficients."""
+
+    unknowns: Unknowns | None  # tree, Φ, s₀; None for a single outcome
+    spread: float  # τ
+
+
+def default_prior(scale: float) -> Prior:
+    """Huang–Wand's Φ and the width of the common level on one scale: coefficients of features of unit variance."""
+    return Prior(HuangWand(DF, scale), scale)
+
+
+@kernel
+def _assemble(Q: Floats, phi_inverse: Floats, level: float, intercept: float, out: Floats) -> None:
+    """Q ⊗ Φ⁻¹ + level 1 1ᵀ ⊗ I, with `intercept` on the diagonal of every outcome's first entry."""
+    n_outcomes, n_features = len(Q), len(phi_inverse)
+    for i in range(n_outcomes):
+        for k in range(n_features + 1):
+            for j in range(n_outcomes):
+                if k == 0:
+                    out[i, 0, j, :] = 0.0
+                    continue
+                out[i, k, j, 0] = 0.0
+                for m in range(n_features):
+                    out[i, k, j, m + 1] = Q[i, j] * phi_inverse[k - 1, m]
+                out[i, k, j, k] += level
+        out[i, 0, i, 0] = intercept
+
+
+def precision(hyper: Hyper, prior: Prior, n_outcomes: int, n_features: int) -> Floats:
+    """Precision of (μ_j, β_j), j = 1 … P, shape (P, K+1, P, K+1)."""
+    Q, phi_inverse = np.zeros((n_outcomes, n_outcomes)), np.eye(n_features)
+    if hyper.unknowns is not None:
+        now = hyper.unknowns
+        weights = contrasts(now.tree, np.eye(n_outcomes), now.leaf_noise)
+        Q = weights.T @ weights
+        half = now.covariance.whiten(np.eye(n_features))
+        phi_inverse = half @ half.T
+    result = np.empty((n_outcomes, n_features + 1, n_outcomes, n_features + 1))
+    level = (n_outcomes * hyper.spread) ** -2.0
+    _assemble(Q, phi_inverse, level, prior.intercept_sd**-2.0, result)
+    return result
+
+
+def log_half_t(x: float, scale: float) -> float:
+    """Log density of a half-t with `DF` = 2 degrees of freedom: 2^(−½)/scale · (1 + x²/2 scale²)^(−3/2)."""
+    return -0.5 * math.log(2.0) - math.log(scale) - 1.5 * math.log1p(0.5 * (x / scale) ** 2)
+
+
+def draw_spread(spread: float, level: Floats, scale: float, rng: np.random.Generator) -> float:
+    """τ given β̄ (K,), by a slice in log τ."""
+    n, square = len(level), float(level @ level)
+
+    def log_density(log_spread: float) -> float:
+        tau = math.exp(log_spread)
+        return log_half_t(tau, scale) - (n - 1) * log_spread - 0.5 * square / tau**2
+
+    now = math.log(spread)
+    new, _ = slice_step(log_density, now, log_density(now), rng, width=1.0, lower=-40.0, upper=40.0)
+    return math.exp(new)
+
+
+def sample_prior(prior: Prior, n_outcomes: int, n_features: int, rng: np.random.Generator) -> tuple[Hyper, Floats]:
+    """Draw everything: hyperparameters and (μ, β), (P, K+1). For simulation and for tests of calibration."""
+    spread = abs(prior.spread_scale * float(rng.standard_t(DF)))
+    theta = np.empty((n_outcomes, n_features + 1))
+    theta[:, 0] = prior.intercept_sd * rng.standard_normal(n_outcomes)
+    level = spread * rng.standard_normal(n_features)
+    if n_outcomes == 1:
+        theta[:, 1:] = level
+        return Hyper(None, spread), theta
+    covariance = prior.family.sample_prior(n_features, rng)
+    tree = sample_tree(n_outcomes, rng)
+    noise = np.full(n_outcomes, rng.exponential())
+    leaves = sample_data(tree, covariance.matrix(), noise, rng)
+    theta[:, 1:] = leaves - leaves.mean(axis=0) + level
+    return Hyper(Unknowns(tree, covariance, noise), spread), theta
