@@ -161,3 +161,23 @@ def test_bad_new_points(model):
         CoalescentClustering().score_samples(X)
     with pytest.raises(NotFittedError):
         CoalescentClustering().impute()
+
+
+def test_gaps_in_the_table():
+    table = X.copy()
+    table[::4, 2] = np.nan
+    model = CoalescentClustering(**QUICK, n_clusters=3).fit(table)
+    assert adjusted_rand_score(model.labels_, CLASSES) > 0.9
+    completed = model.impute()
+    np.testing.assert_array_equal(completed[~np.isnan(table)], table[~np.isnan(table)])
+    assert np.abs(completed - X)[::4, 2].mean() < 0.5 * np.abs(X[:, 2] - X[:, 2].mean()).mean()
+    assert np.isfinite(model.score_samples(table)).all()
+
+
+def test_greedy(tmp_path):
+    model = CoalescentClustering(**QUICK, method="greedy").fit(X)
+    assert len(model.posterior_) == 1
+    assert model.n_clusters_ == 3
+    np.testing.assert_array_equal(model.predict(X + 0.1), model.labels_)
+    model.save(tmp_path / "model.npz")
+    assert CoalescentClustering.load(tmp_path / "model.npz").tree_ == model.tree_
