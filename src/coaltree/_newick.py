@@ -227,13 +227,23 @@ def _as_number(label: str) -> float:
     return float(label) if NUMBER.fullmatch(label) else math.nan
 
 
-def write(tree: Tree, labels: Sequence[str], support: npt.ArrayLike | None, digits: int | None) -> str:
-    """Return Newick text with the given leaf labels, already quoted."""
+def write(
+    tree: Tree,
+    labels: Sequence[str],
+    support: npt.ArrayLike | None,
+    digits: int | None,
+    notes: Sequence[str] | None = None,
+) -> str:
+    """Return Newick text with the given leaf labels, already quoted, and a comment behind every merge."""
     n, root = tree.n_leaves, 2 * tree.n_leaves - 2
     times = tree.node_times()
     tails = [":" + length for length in _as_text(times[tree.parents()] - times, digits)]
     tails[root] = ";"
     marks = [""] * (n - 1) if support is None else _as_text(as_column(support, "support", n - 1, "merge"), digits)
+    if notes is not None:
+        if len(notes) != n - 1 or any("]" in note for note in notes):
+            raise ValueError(f"notes must be {n - 1} texts, one a merge, without ']'.")
+        marks = [f"{mark}[{note}]" for mark, note in zip(marks, notes, strict=True)]
     children = tree.children.tolist()
     pieces: list[str] = []
     stack: list[int | str] = [root]

@@ -78,7 +78,12 @@ def from_linkage(Z: npt.ArrayLike, names: Iterable[str] | None = None) -> Tree:
     return tree
 
 
-def to_newick(tree: Tree, support: npt.ArrayLike | None = None, digits: int | None = None) -> str:
+def to_newick(
+    tree: Tree,
+    support: npt.ArrayLike | None = None,
+    digits: int | None = None,
+    notes: Sequence[str] | None = None,
+) -> str:
     """Return the tree as one line of Newick text.
 
     Parameters
@@ -89,8 +94,10 @@ def to_newick(tree: Tree, support: npt.ArrayLike | None = None, digits: int | No
         A number for each merge, written as the label of its node.
     digits : int, optional
         Significant digits of branch lengths and support; by default the fewest that read back exactly.
+    notes : sequence of str, length n − 1, optional
+        A comment for each merge, such as those of `coaltree.posterior.annotate`.
     """
-    return write(tree, _labels(tree), support, digits)
+    return write(tree, _labels(tree), support, digits, notes)
 
 
 def from_newick(text: str, names: Iterable[str] | None = None, tolerance: float = 1e-5) -> Tree:
@@ -132,7 +139,12 @@ def newick_with_support(
     return build(nodes, text, names, tolerance)
 
 
-def to_nexus(trees: Tree | Iterable[Tree], weights: npt.ArrayLike | None = None, digits: int | None = None) -> str:
+def to_nexus(
+    trees: Tree | Iterable[Tree],
+    weights: npt.ArrayLike | None = None,
+    digits: int | None = None,
+    notes: Sequence[Sequence[str]] | None = None,
+) -> str:
     """Return a Nexus file: a TAXA block, and a TREES block with a translate table.
 
     Parameters
@@ -143,26 +155,31 @@ def to_nexus(trees: Tree | Iterable[Tree], weights: npt.ArrayLike | None = None,
         Non-negative tree weights, written as comments `[&W x]`.
     digits : int, optional
         Significant digits of branch lengths; by default the fewest that read back exactly.
+    notes : sequence of sequences of str, optional
+        For each tree a comment for each merge.
     """
     trees = [trees] if isinstance(trees, Tree) else list(trees)
     if not trees:
         raise ValueError("trees must hold at least one tree.")
     if len({tree.leaf_names for tree in trees}) > 1 or len({tree.names is None for tree in trees}) > 1:
         raise ValueError("trees must have the same names in the same order: write others to another file.")
-    notes = [""] * len(trees)
+    marks = [""] * len(trees)
+    if notes is not None and len(notes) != len(trees):
+        raise ValueError(f"notes must hold one sequence a tree, {len(trees)} in all, got {len(notes)}.")
     if weights is not None:
         checked = as_column(weights, "weights", len(trees), "tree")
         if (checked < 0).any():
             raise ValueError(f"weights must be ≥ 0, got {checked.min()}.")
-        notes = [f"[&W {weight!r}] " for weight in checked.tolist()]
+        marks = [f"[&W {weight!r}] " for weight in checked.tolist()]
     labels = _labels(trees[0])
     keys = [str(i) for i in range(1, len(labels) + 1)]
     lines = ["#NEXUS", "BEGIN TAXA;", f"  DIMENSIONS NTAX={len(labels)};", "  TAXLABELS"]
     lines += [f"    {label}" for label in labels]
     lines += ["  ;", "END;", "BEGIN TREES;", "  TRANSLATE"]
     lines += [",\n".join(f"    {key} {label}" for key, label in zip(keys, labels, strict=True)), "  ;"]
-    for i, (tree, note) in enumerate(zip(trees, notes, strict=True), start=1):
-        lines.append(f"  TREE tree_{i} = [&R] {note}{write(tree, keys, None, digits)}")
+    for i, (tree, mark) in enumerate(zip(trees, marks, strict=True)):
+        own = None if notes is None else notes[i]
+        lines.append(f"  TREE tree_{i + 1} = [&R] {mark}{write(tree, keys, None, digits, own)}")
     return "\n".join([*lines, "END;", ""])
 
 

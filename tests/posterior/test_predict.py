@@ -130,7 +130,7 @@ def test_density_integrates_to_one():
 
 @pytest.fixture(scope="module")
 def fitted():
-    tree, Z, _ = simulate(40, PHI, 0.05, 5)
+    _, Z, _ = simulate(40, PHI, 0.05, 5)
     X, new = Z[:32], Z[32:]
     post = ct.sample_posterior(X, PHI, leaf_noise=0.05, n_particles=10)
     return predict.make_fit(post, X, PHI, np.full(32, 0.05)), new

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 from scipy.integrate import quad
@@ -47,7 +48,7 @@ def edge_masses(tree, X, noise, x, new_noise):
         ends = [low, *(t for t in tree.times if low < t < times[parent]), times[parent]]
         if parent < 0:
             ends = [low, low + 1.0, low + 100.0]
-        for a, b in zip(ends[:-1], ends[1:], strict=True):
+        for a, b in pairwise(ends):
             masses[node] += quad(f, a, b, **options)[0]
             means[node] += quad(lambda t, f=f: t * f(t), a, b, **options)[0]
     return masses, means / masses

@@ -1,8 +1,10 @@
-"""How much a chain of dependent draws is worth."""
+"""How much a chain of dependent draws is worth, and chains as ArviZ takes them."""
 
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,3 +65,54 @@ def autocorrelation(x: Floats) -> Floats:
     spectrum = rfft((x - x.mean()) / np.ptp(x), next_fast_len(2 * m, real=True))
     covariance = irfft(np.abs(spectrum) ** 2, next_fast_len(2 * m, real=True))[:m]
     return np.asarray(covariance / covariance[0], dtype=np.float64)
+
+
+def to_arviz(trace: Mapping[str, npt.ArrayLike] | Sequence[Mapping[str, npt.ArrayLike]], burn_in: int = 0) -> Any:
+    """Traces of learning as ArviZ's InferenceData, with groups and dimensions named.
+
+    Parameters
+    ----------
+    trace : mapping of arrays (n_iter, …), or one such mapping a chain
+        As in `LearnedPosterior.trace` and `CoalescentClustering.trace_`.
+    burn_in : int
+        Iterations to put in the group `warmup_posterior`.
+
+    Returns
+    -------
+    arviz.InferenceData
+        Groups `posterior` and `warmup_posterior` with dimensions (chain, draw, …); further dimensions of a variable x
+        are named x_0, x_1, …, or "column" where one has an entry per column of the table. The log joint density is
+        `lp` in `sample_stats`.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # ArviZ announces its own next version at import
+            import arviz
+    except ImportError as error:
+        raise ImportError("to_arviz needs ArviZ: pip install 'coaltree[arviz]'.") from error
+    chains = [trace] if isinstance(trace, Mapping) else list(trace)
+    if not chains or len({tuple(chain) for chain in chains}) > 1:
+        raise ValueError("trace must be one mapping of arrays, or a sequence of mappings with the same names.")
+    draws = {name: np.stack([np.asarray(chain[name], dtype=np.float64) for chain in chains]) for name in chains[0]}
+    n_draws = {values.shape[1] for values in draws.values()}
+    if len(n_draws) != 1 or not 0 <= burn_in < min(n_draws):
+        raise ValueError(f"burn_in must be between 0 and the number of iterations {sorted(n_draws)}, got {burn_in}.")
+    stats = {"lp": draws.pop("log_joint")} if "log_joint" in draws else None
+    dims = {
+        name: ["column"] if values.ndim == 3 else [f"{name}_{axis}" for axis in range(values.ndim - 2)]
+        for name, values in draws.items()
+        if values.ndim > 2
+    }
+
+    def part(arrays: dict[str, Floats] | None, chosen: slice) -> dict[str, Floats] | None:
+        return None if arrays is None else {name: values[:, chosen] for name, values in arrays.items()}
+
+    kept, dropped = slice(burn_in, None), slice(0, burn_in)
+    options: dict[str, Any] = {"warmup_posterior": part(draws, dropped), "warmup_sample_stats": part(stats, dropped)}
+    return arviz.from_dict(
+        posterior=part(draws, kept),
+        sample_stats=part(stats, kept),
+        dims=dims,
+        save_warmup=burn_in > 0,
+        **(options if burn_in else {}),
+    )

@@ -1,0 +1,183 @@
+"""`CoalescentClustering` as its users meet it."""
+
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import is_valid_linkage
+from scipy.spatial.distance import cdist
+from sklearn.base import clone
+from sklearn.datasets import make_blobs
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import adjusted_rand_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import coaltree as ct
+from coaltree import CoalescentClustering
+
+QUICK = {"n_iter": 5, "burn_in": 2, "n_particles": 8, "random_state": 0}
+X, CLASSES = make_blobs(36, n_features=4, centers=3, random_state=1)
+NAMES = [f"row {i}" for i in range(36)]
+COLUMNS = ["a", "b", "c", "d"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    pandas = pytest.importorskip("pandas")
+    return CoalescentClustering(**QUICK).fit(pandas.DataFrame(X, NAMES, COLUMNS))
+
+
+def test_fitted_attributes(model):
+    assert model.n_leaves_ == model.tree_.n_leaves == 36
+    assert model.tree_.names == model.posterior_.names == tuple(NAMES)
+    assert model.covariance_.shape == (4, 4)
+    assert model.leaf_noise_.shape == (36,)
+    assert all(len(values) == 5 for values in model.trace_.values())
+    assert np.isfinite(model.log_evidence_)
+    np.testing.assert_array_equal(model.children_, model.tree_.children)
+    np.testing.assert_array_equal(model.distances_, model.tree_.times)
+    assert is_valid_linkage(model.linkage_)
+    np.testing.assert_array_equal(model.feature_names_in_, COLUMNS)
+    assert "n_sweeps" in model.posterior_.info
+
+
+def test_number_of_clusters_is_found(model):
+    assert model.n_clusters_ == 3
+    assert adjusted_rand_score(model.labels_, CLASSES) == 1.0
+    assert max(model.cluster_scores_, key=model.cluster_scores_.get) == 3
+
+
+@pytest.mark.parametrize(("options", "n_clusters"), [({"n_clusters": 5}, 5), ({"distance_threshold": 1e9}, 1)])
+def test_number_of_clusters_is_given(options, n_clusters):
+    labels = CoalescentClustering(**QUICK, **options).fit_predict(X)
+    assert len(set(labels.tolist())) == n_clusters
+
+
+def test_new_points(model):
+    pandas = pytest.importorskip("pandas")
+    new = pandas.DataFrame(X + 0.1, columns=COLUMNS)
+    np.testing.assert_array_equal(model.predict(new), model.labels_)
+    table = model.predict_proba(new)
+    np.testing.assert_allclose(table.sum(axis=1), 1.0)
+    far = pandas.DataFrame(X + 30.0, columns=COLUMNS)
+    assert (model.score_samples(new) > model.score_samples(far)).all()
+    assert model.score(new) == pytest.approx(model.score_samples(new).mean())
+    found = model.attach(new, n_places=3)
+    assert found.node.shape == (36, 3)
+    assert (found.probability.sum(axis=1) <= 1 + 1e-9).all()
+
+
+def test_gaps_in_new_points(model):
+    pandas = pytest.importorskip("pandas")
+    new = pandas.DataFrame(X, NAMES, COLUMNS)
+    new.iloc[::2, 1] = np.nan
+    completed = model.impute(new)
+    assert list(completed.index) == NAMES
+    assert list(completed.columns) == COLUMNS
+    assert np.isfinite(completed.to_numpy()).all()
+    error = np.abs(completed["b"] - X[:, 1])[::2].mean()
+    assert error < 0.5 * np.abs(X[:, 1] - X[:, 1].mean()).mean()
+    np.testing.assert_array_equal(model.predict(new), model.labels_)
+    np.testing.assert_array_equal(model.impute(), X)
+
+
+def test_set_output_and_pipeline():
+    pytest.importorskip("pandas")
+    pipeline = make_pipeline(StandardScaler(), CoalescentClustering(**QUICK, n_clusters=2)).set_output(
+        transform="pandas"
+    )
+    table = pipeline.fit_transform(X)
+    assert list(table.columns) == ["coalescentclustering0", "coalescentclustering1"]
+    assert pipeline.predict(X).shape == (36,)
+
+
+def test_same_seed_same_tree_and_clone():
+    first = CoalescentClustering(**QUICK, n_clusters=2).fit(X)
+    second = clone(first).set_params(n_jobs=2).fit(X)
+    assert first.posterior_.times.tobytes() == second.posterior_.times.tobytes()
+
+
+def test_precomputed_distances_give_the_same_answers():
+    table = CoalescentClustering(**QUICK, n_clusters=3).fit(X)
+    distances = CoalescentClustering(**QUICK, n_clusters=3, metric="precomputed").fit(cdist(X, X, "sqeuclidean"))
+    assert distances.covariance_[0, 0] == pytest.approx(table.covariance_[0, 0], rel=1e-6)
+    np.testing.assert_array_equal(distances.labels_, table.labels_)
+    new = cdist(X[:3] + 0.3, X, "sqeuclidean")
+    np.testing.assert_allclose(distances.score_samples(new), table.score_samples(X[:3] + 0.3), rtol=1e-5)
+
+
+@pytest.mark.parametrize("covariance", ["spherical", "wishart", np.eye(4)])
+def test_files(covariance, tmp_path):
+    saved = CoalescentClustering(covariance, **QUICK).fit(X)
+    saved.save(tmp_path / "model.npz")
+    loaded = CoalescentClustering.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.score_samples(X[:5] + 0.2), saved.score_samples(X[:5] + 0.2))
+    np.testing.assert_array_equal(loaded.labels_, saved.labels_)
+    assert loaded.tree_ == saved.tree_
+    assert loaded.cluster_scores_ == saved.cluster_scores_
+    assert loaded.trace_.keys() == saved.trace_.keys()
+    assert loaded.get_params().keys() == saved.get_params().keys()
+    np.testing.assert_array_equal(loaded.covariance, saved.covariance)
+    assert loaded.n_particles == 8
+
+
+def test_names_survive_a_file(model, tmp_path):
+    model.save(tmp_path / "model.npz")
+    loaded = CoalescentClustering.load(tmp_path / "model.npz")
+    assert loaded.tree_.names == tuple(NAMES)
+    np.testing.assert_array_equal(loaded.feature_names_in_, COLUMNS)
+
+
+def test_a_file_of_another_kind(model, tmp_path):
+    model.posterior_.save(tmp_path / "posterior.npz")
+    with pytest.raises(ValueError, match="not a readable"):
+        CoalescentClustering.load(tmp_path / "posterior.npz")
+    model.save(tmp_path / "model.npz")
+    with pytest.raises(ValueError, match="not a readable coaltree posterior"):
+        ct.TreePosterior.load(tmp_path / "model.npz")
+
+
+@pytest.mark.parametrize(
+    ("options", "table", "message"),
+    [
+        ({}, X[:1], "minimum of 2"),
+        ({}, np.ones((5, 2)), "constant"),
+        ({}, np.column_stack([X, np.full(36, np.nan)]), "all NaN: \\[4\\]"),
+        ({"n_clusters": 37}, X, "at most the number of rows, 36"),
+        ({"n_clusters": 2, "distance_threshold": 1.0}, X, "not both"),
+        ({"metric": "cosine"}, X, "metric must be one of"),
+        ({"metric": "precomputed", "covariance": "diagonal"}, np.eye(3), "needs covariance='spherical'"),
+        ({"burn_in": 9}, X, "burn_in must be below"),
+    ],
+)
+def test_bad_input(options, table, message):
+    with pytest.raises(ValueError, match=message):
+        CoalescentClustering(**(QUICK | options)).fit(table)
+
+
+def test_bad_new_points(model):
+    with pytest.raises(ValueError, match="expecting 4 features"):
+        CoalescentClustering(**QUICK, n_clusters=1).fit(X).predict(X[:, :2])
+    with pytest.raises(NotFittedError):
+        CoalescentClustering().score_samples(X)
+    with pytest.raises(NotFittedError):
+        CoalescentClustering().impute()
+
+
+def test_gaps_in_the_table():
+    table = X.copy()
+    table[::4, 2] = np.nan
+    model = CoalescentClustering(**QUICK, n_clusters=3).fit(table)
+    assert adjusted_rand_score(model.labels_, CLASSES) > 0.9
+    completed = model.impute()
+    np.testing.assert_array_equal(completed[~np.isnan(table)], table[~np.isnan(table)])
+    assert np.abs(completed - X)[::4, 2].mean() < 0.5 * np.abs(X[:, 2] - X[:, 2].mean()).mean()
+    assert np.isfinite(model.score_samples(table)).all()
+
+
+def test_greedy(tmp_path):
+    model = CoalescentClustering(**QUICK, method="greedy").fit(X)
+    assert len(model.posterior_) == 1
+    assert model.n_clusters_ == 3
+    np.testing.assert_array_equal(model.predict(X + 0.1), model.labels_)
+    model.save(tmp_path / "model.npz")
+    assert CoalescentClustering.load(tmp_path / "model.npz").tree_ == model.tree_

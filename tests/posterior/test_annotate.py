@@ -1,0 +1,73 @@
+"""Annotated trees: the numbers by hand, and read by others."""
+
+import numpy as np
+import pytest
+
+import coaltree as ct
+from coaltree.posterior.annotate import clade_notes, shortest_interval, to_annotated_newick, to_annotated_nexus
+
+TREES = [
+    ct.Tree([[0, 1], [2, 3]], [1.0, 4.0], names=["a", "b c", "d"]),
+    ct.Tree([[0, 1], [2, 3]], [2.0, 5.0], names=["a", "b c", "d"]),
+    ct.Tree([[1, 2], [0, 3]], [0.5, 9.0], names=["a", "b c", "d"]),
+]
+POSTERIOR = ct.TreePosterior(
+    children=[tree.children for tree in TREES],
+    times=[tree.times for tree in TREES],
+    weights=[0.5, 0.25, 0.25],
+    log_evidence=0.0,
+    log_joint=[0.0, -1.0, -2.0],
+    ess_per_step=[3.0, 3.0],
+    names=TREES[0].names,
+)
+
+
+def test_notes_by_hand():
+    first, root = clade_notes(POSTERIOR, TREES[0], level=0.5)
+    assert first == "&posterior=0.75,height=1,height_mean=1.33333,height_median=1,height_50%_HPD={1,1}"
+    assert root == "&posterior=1,height=4,height_mean=5.5,height_median=4,height_50%_HPD={4,4}"
+    unknown = ct.Tree([[0, 2], [1, 3]], [1.0, 2.0])
+    assert clade_notes(POSTERIOR, unknown)[0] == "&posterior=0,height=1"
+
+
+@pytest.mark.parametrize("level", [0.3, 0.8, 0.95])
+def test_shortest_interval(level):
+    rng = np.random.default_rng(0)
+    times, weights = rng.exponential(size=60), rng.dirichlet(np.ones(60))
+    pairs = [
+        (b - a, a, b)
+        for a in times
+        for b in times
+        if a <= b and weights[(times >= a) & (times <= b)].sum() >= level - 1e-12
+    ]
+    assert shortest_interval(times, weights, level) == pytest.approx(min(pairs)[1:])
+
+
+def test_dendropy_reads_the_notes():
+    dendropy = pytest.importorskip("dendropy")
+    tree = POSTERIOR.mcc_tree()
+    for text, schema in ((to_annotated_nexus(POSTERIOR), "nexus"), (to_annotated_newick(POSTERIOR), "newick")):
+        read = dendropy.Tree.get(data=text, schema=schema, extract_comment_metadata=True)
+        nodes = {
+            frozenset(leaf.taxon.label for leaf in node.leaf_iter()): node
+            for node in read.preorder_internal_node_iter()
+        }
+        for members, support, time in zip(tree.clades(), POSTERIOR.clade_support(tree), tree.times, strict=True):
+            notes = nodes[frozenset(np.array(tree.leaf_names)[members])].annotations
+            assert float(notes.get_value("posterior")) == pytest.approx(support)
+            assert float(notes.get_value("height")) == pytest.approx(time)
+            low, high = map(float, notes.get_value("height_95%_HPD"))
+            assert low <= time <= high
+
+
+def test_we_read_them_too():
+    assert ct.Tree.from_nexus(to_annotated_nexus(POSTERIOR)) == POSTERIOR.mcc_tree()
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="level must be between 0 and 1"):
+        clade_notes(POSTERIOR, TREES[0], level=1.0)
+    with pytest.raises(ValueError, match="notes must be 2 texts"):
+        ct.formats.to_newick(TREES[0], notes=["x"])
+    with pytest.raises(ValueError, match="one sequence a tree"):
+        ct.formats.to_nexus(TREES[0], notes=[["x", "y"], ["x", "y"]])
