@@ -14,7 +14,7 @@ import coaltree as ct
 from coaltree import formats
 from coaltree.cli import app, cluster
 from coaltree.cli.cluster import sureness
-from coaltree.cli.fit import FitOptions, gaps
+from coaltree.cli.fit import FitOptions, gaps, settle
 
 N = 14
 NASTY = "</script><img src=x onerror=alert(1)>"
@@ -160,7 +160,7 @@ def test_bad_input_leaves_nothing(tmp_path):
         ([tmp_path / "t.csv"], "Columns with text: 'id' (row 1:"),
         ([tmp_path / "none.csv"], "is not there"),
         ([*good, "--leaf-noise", "-1"], "must be a number that is not negative, or learn"),
-        ([*good, "--burn-in", 50, "--iterations", 50], "must be below --iterations 50"),
+        ([*good, "--burn-in", 50, "--iterations", 50], "--burn-in 50 must be below --iterations, which is 50"),
         ([*good, "--n-clusters", N + 1], "more than the 14 rows"),
         ([*good, "--covariance", "round"], "spherical"),
         ([*good, "--method", "best"], "tpost"),
@@ -212,7 +212,33 @@ def test_duplicates_without_noise_are_refused_with_advice(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_greedy_tree_of_an_incomplete_table(tmp_path):
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    X[3, 1] = np.nan
+    np.save(tmp_path / "t.npy", X)
+    result = invoke("cluster", tmp_path / "t.npy", "--out", tmp_path / "out", "--method", "greedy", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "1 values are missing" in result.text
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["parameters"]["method"] == "greedy"
+    assert summary["log_evidence"] is None
+    assert "There is one tree only" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
 # ---- pieces
+
+
+def test_effort_falls_with_the_rows_and_what_is_given_stays():
+    small, large, huge = (settle(FitOptions(), n) for n in (50, 1000, 5000))
+    assert small[:4] == ("auto", 50, 50, 10)
+    assert small.note == ""
+    assert large.n_particles < 50
+    assert large.n_iter < 50
+    assert f"{large.n_particles} trees" in large.note
+    assert huge.method == "greedy"
+    given = settle(FitOptions(method="smc1", n_particles=7, n_iter=9, burn_in=0), 5000)
+    assert given[:4] == ("smc1", 7, 9, 0)
+    assert settle(FitOptions(n_iter=1), 20).burn_in == 0
 
 
 def test_sureness():
@@ -227,4 +253,3 @@ def test_gaps_find_the_scale():
     scores = gaps(post)
     assert max(scores, key=scores.__getitem__) == 3
     assert list(gaps(ct.sample_posterior(X[:2], n_particles=3))) == [2]
-    assert FitOptions().n_clusters is None

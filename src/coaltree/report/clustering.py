@@ -281,7 +281,12 @@ def _diagnostic_blocks(result: ClusteringResult) -> list[Block]:
 
 def _verdict(posterior: TreePosterior, rows: list[dict[str, Any]]) -> Block:
     doubts = []
-    if posterior.ess < _LOW_ESS:
+    if len(posterior) == 1:
+        doubts.append(
+            "There is one tree only, so supports, intervals and the matrix above tell nothing of doubt: every one of "
+            "them is certain by construction. Sample trees to learn what to believe."
+        )
+    elif posterior.ess < _LOW_ESS:
         doubts.append(
             f"The trees are worth only {posterior.ess:.1f} independent ones, so supports are rough. Use more particles."
         )
