@@ -8,6 +8,8 @@
 (6,)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from coaltree import metrics, model
 from coaltree._version import __version__
 from coaltree.inference.greedy import greedy_tree
@@ -19,7 +21,13 @@ from coaltree.posterior.learning import learn_posterior
 from coaltree.posterior.sampling import sample_posterior
 from coaltree.tree import Tree
 
+if TYPE_CHECKING:
+    from coaltree.estimators.clustering import CoalescentClustering
+    from coaltree.estimators.probit import CoalescentProbit
+
 __all__ = [
+    "CoalescentClustering",
+    "CoalescentProbit",
     "Tree",
     "TreePosterior",
     "__version__",
@@ -34,3 +42,20 @@ __all__ = [
     "sample_posterior",
     "sample_tree",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the estimators when they are first asked for: scikit-learn's base classes are slow to load."""
+    if name == "CoalescentClustering":
+        from coaltree.estimators.clustering import CoalescentClustering
+
+        return CoalescentClustering
+    if name == "CoalescentProbit":
+        from coaltree.estimators.probit import CoalescentProbit
+
+        return CoalescentProbit
+    raise AttributeError(f"module 'coaltree' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

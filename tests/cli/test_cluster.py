@@ -14,7 +14,7 @@ import coaltree as ct
 from coaltree import formats
 from coaltree.cli import app, cluster
 from coaltree.cli.cluster import sureness
-from coaltree.cli.fit import FitOptions, gaps, settle
+from coaltree.cli.fit import FitOptions, settle
 
 N = 14
 NASTY = "</script><img src=x onerror=alert(1)>"
@@ -244,12 +244,3 @@ def test_effort_falls_with_the_rows_and_what_is_given_stays():
 def test_sureness():
     together = np.array([[1.0, 0.8, 0.6, 0.1], [0.8, 1.0, 0.4, 0.2], [0.6, 0.4, 1.0, 0.3], [0.1, 0.2, 0.3, 1.0]])
     np.testing.assert_allclose(sureness(together, np.array([0, 0, 0, 1])), [0.7, 0.6, 0.5, 0.7])
-
-
-def test_gaps_find_the_scale():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(30, 2)) * 0.1 + 5.0 * np.eye(3)[np.arange(30) % 3, :2]
-    post = ct.sample_posterior(X, n_particles=20, leaf_noise=0.001)
-    scores = gaps(post)
-    assert max(scores, key=scores.__getitem__) == 3
-    assert list(gaps(ct.sample_posterior(X[:2], n_particles=3))) == [2]

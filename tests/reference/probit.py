@@ -31,7 +31,7 @@ def gradient(X, Y, weights, theta, link="probit"):
 
 
 def log_prior(theta, tree, phi, noise, spread, intercept_sd):
-    """log p(μ, β | tree, Φ, s₀, τ), by the dense covariance of the differences from the first leaf and the mean's own."""
+    """log p(μ, β | tree, Φ, s₀, τ): dense covariance of the differences from the first leaf, and the mean apart."""
     mu, beta = theta[:, 0], theta[:, 1:]
     n = len(beta)
     total = stats.norm.logpdf(mu, scale=intercept_sd).sum() + stats.norm.logpdf(beta.mean(axis=0), scale=spread).sum()

@@ -9,13 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.inference.learn import GREEDY
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.posterior.learning import learn_posterior
 from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
-
-GREEDY = "greedy"
 
 # Effort unless it is given: a step of a particle takes time n², and particles times iterations times that is kept
 # below a bound, a minute on two cores, as long as there are enough of both to be of any use.
@@ -24,7 +22,6 @@ _MOST_ITERATIONS, _FEWEST_ITERATIONS = 50, 6
 _MOST_WORK = 5.0e7
 _MOST_SAMPLED = 1500  # rows; of more one greedy tree is made
 _BURN_IN_SHARE = 5
-_MOST_CLUSTERS = 20
 
 
 class FitOptions(NamedTuple):
@@ -95,50 +92,40 @@ def settle(options: FitOptions, n: int) -> Effort:
 
 def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, effort: Effort, progress: bool = False) -> Fitted:
     """Learn the posterior of a table (n, d), choose the tree to show and the number of clusters."""
+    from coaltree.estimators.clustering import CoalescentClustering  # scikit-learn is slow to load
+
     values = (X - np.nanmean(X, axis=0)) / np.nanstd(X, axis=0) if options.standardise else X
-    learned = learn_posterior(
-        values,
-        options.covariance,
-        leaf_noise=options.leaf_noise,
+    model = CoalescentClustering(
+        covariance=options.covariance,
+        method=effort.method,
+        n_particles=effort.n_particles,
         n_iter=effort.n_iter,
         burn_in=effort.burn_in,
-        n_particles=effort.n_particles,
-        method=effort.method,
+        leaf_noise=options.leaf_noise,
+        n_clusters=options.n_clusters,
         n_jobs=options.n_jobs,
         random_state=options.seed,
-        names=names,
-        progress=progress,
-    )
-    # The learner hands its generator on, whose name tells nothing; the seed does.
-    posterior = replace(learned.posterior, info={**learned.posterior.info, "random_state": options.seed})
-    n_clusters, chosen_by, scores = _number_of_clusters(posterior, options.n_clusters)
+        verbose=int(progress),
+    ).fit(values)
+    # The sampler is handed a generator, whose name tells nothing; the seed does.
+    posterior = replace(model.posterior_, names=names, info={**model.posterior_.info, "random_state": options.seed})
+    scores = model.cluster_scores_ if options.n_clusters is None else {}
     return Fitted(
-        posterior.mcc_tree(),
-        posterior,
-        learned.covariance,
-        learned.leaf_noise,
-        learned.trace,
-        learned.burn_in,
-        n_clusters,
-        chosen_by,
-        scores,
+        tree=posterior.mcc_tree(),
+        posterior=posterior,
+        covariance=model.covariance_,
+        leaf_noise=model.leaf_noise_,
+        trace=model.trace_,
+        burn_in=min(effort.burn_in, len(model.trace_["log_joint"]) - 1),  # Ctrl-C may have ended it early
+        n_clusters=model.n_clusters_,
+        chosen_by=_reason(model.n_clusters_, scores),
+        scores=scores,
     )
 
 
-def _number_of_clusters(posterior: TreePosterior, wanted: int | None) -> tuple[int, str, dict[int, float]]:
-    if wanted is not None:
-        return wanted, f"{wanted} clusters were asked for.", {}
-    scores = gaps(posterior)
-    best = max(scores, key=scores.__getitem__)
-    return best, f"{best} clusters have the widest gap of merge times around them, by posterior mean.", scores
-
-
-def gaps(posterior: TreePosterior) -> dict[int, float]:
-    """Posterior mean of the gap in log time between the merges that make and that end each number of clusters."""
-    n = posterior.n_leaves
-    numbers = np.arange(2, max(min(_MOST_CLUSTERS, n - 1), 2) + 1)
-    ends = posterior.times[:, n - numbers]
-    starts = posterior.times[:, np.maximum(n - numbers - 1, 0)] if n > 2 else 0.5 * ends
-    smallest = np.finfo(np.float64).tiny
-    lasted = posterior.weights @ (np.log(np.maximum(ends, smallest)) - np.log(np.maximum(starts, smallest)))
-    return {int(k): float(gap) for k, gap in zip(numbers, lasted, strict=True)}
+def _reason(n_clusters: int, scores: dict[int, float]) -> str:
+    if not scores:
+        return f"{n_clusters} clusters were asked for."
+    if n_clusters == 1:
+        return "The trees of the posterior agree on no cut, so all rows are one cluster."
+    return f"{n_clusters} clusters are what the trees of the posterior agree on, {scores[n_clusters]:.2f} out of 1."

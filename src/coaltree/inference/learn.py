@@ -26,8 +26,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from coaltree.inference import moves, smc
-from coaltree.inference.greedy import PEAK, agglomerate
-from coaltree.inference.particles import start
+from coaltree.inference.greedy import PEAK, build
 from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
 from coaltree.model.covariance import CovarianceFamily, State
@@ -42,7 +41,11 @@ Floats = npt.NDArray[np.float64]
 FIRST_NOISE = 0.05
 # Draws of missing entries and moves of the tree in turn, an iteration.
 N_TURNS = 3
+# Slices of the common scale, an iteration.
+N_SCALES = 3
 GREEDY = "greedy"
+# A sweep regrafts each subtree once, O(n²) in all; of large trees only this many, lest moves outweigh all other blocks.
+MOST_REGRAFTS = 256
 
 
 class Unknowns(NamedTuple):
@@ -87,9 +90,7 @@ def first_guess(X: Floats, family: CovarianceFamily, leaf_noise: Floats | None) 
 
 
 def _greedy_tree(eps: Floats, noise: Floats, d: int) -> Tree:
-    particle = start(eps, noise, 1, np.random.default_rng(0), with_cache=False)
-    agglomerate(particle, PEAK, float(d))
-    return Tree(particle.children[0], particle.times[0])
+    return Tree(*build(eps, d, noise, PEAK))
 
 
 def _shared_distances(rows: Floats) -> Floats:
@@ -141,7 +142,8 @@ def draw_tree(now: Unknowns, X: Floats, settings: Settings, rng: np.random.Gener
             rng=rng,
         )
     if settings.n_sweeps > 0:
-        tree, _ = moves.sweep(tree, rows, now.leaf_noise, settings.n_sweeps, rng)
+        schedule = moves.Schedule(regrafts=min(len(X), MOST_REGRAFTS))
+        tree, _ = moves.sweep(tree, rows, now.leaf_noise, settings.n_sweeps, rng, schedule=schedule)
     return now._replace(tree=tree)
 
 
@@ -192,7 +194,10 @@ def draw_scale(
         return new, log_density
 
     width = 2.0 / math.sqrt(n_merges)
-    log_c, _ = slice_step(lambda x: scaled(x)[1], 0.0, scaled(0.0)[1], rng, width=width, lower=-40.0, upper=40.0)
+    log_c, log_p = 0.0, scaled(0.0)[1]
+    # From a start far out the first slice is wide and may land as far out on the other side; the next ones come home.
+    for _ in range(N_SCALES):
+        log_c, log_p = slice_step(lambda x: scaled(x)[1], log_c, log_p, rng, width=width, lower=-40.0, upper=40.0)
     return scaled(log_c)[0]
 
 

@@ -84,14 +84,21 @@ def make_sites(tree: Tree, rows: Floats, leaf_noise: Floats) -> Sites:
     """Describe a tree over whitened rows (n, d)."""
     n = tree.n_leaves
     state = make_chain(tree, rows, leaf_noise)
+    zeros = np.zeros((8, 2 * n - 1))
     sites = Sites(
-        tree.children,
-        np.append(tree.parents()[:-1], 2 * n - 1),
-        state.time,
-        *(np.zeros(2 * n - 1) for _ in range(7)),
+        children=tree.children,
+        parent=np.append(tree.parents()[:-1], 2 * n - 1),
+        time=state.time,
+        below=zeros[0],
+        above=zeros[1],
+        share_below=zeros[2],
+        gap_below=zeros[3],
+        share_above=zeros[4],
+        gap_above=zeros[5],
+        span=zeros[6],
         mean=state.mean,
         above_mean=state.above_mean,
-        log_prior=np.zeros(2 * n - 1),
+        log_prior=zeros[7],
         merges=Others(tree.times, np.zeros(n)),
     )
     _describe(state, sites)

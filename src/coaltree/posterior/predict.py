@@ -88,7 +88,8 @@ def label_probabilities(fit: Fit, X_new: Floats, labels: Ints, n_jobs: int | Non
         counts = np.concatenate([one_hot, np.empty((tree.n_leaves - 1, n_labels))])
         for merge, (left, right) in enumerate(tree.children, start=tree.n_leaves):
             counts[merge] = counts[left] + counts[right]
-        return places.probability @ (counts / counts.sum(axis=1, keepdims=True))
+        shares: Floats = places.probability @ (counts / counts.sum(axis=1, keepdims=True))
+        return shares
 
     return _average(fit, X_new, summarise, n_jobs)[1]
 

@@ -7,6 +7,8 @@ a trajectory is set by its acceptance and the pilot moves to where the chain is;
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +17,10 @@ import numpy.typing as npt
 from coaltree.inference import learn
 from coaltree.regression import coefficients
 from coaltree.regression.coefficients import Pilot, Point
+from coaltree.regression.leaves import move_leaf
 from coaltree.regression.likelihood import Likelihood, penalised_mode
 from coaltree.regression.prior import Hyper, Prior, draw_spread, precision
+from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
 
@@ -26,8 +30,12 @@ METHODS = (HMC, ALBERT_CHIB)
 # Conditional SMC redraws the whole tree but costs as much as twenty sweeps of moves; so it comes now and then. So does
 # the scale move, which touches nothing that the likelihood sees.
 PARTICLES_EVERY = 10
-SCALE_EVERY = 4
+SCALE_EVERY = 2
+# Leaves that are hung anew with their coefficients, as a fraction of all, at each iteration.
+LEAF_MOVES = 0.25
 N_SWEEPS = 2
+# `learn.draw_noise` keeps leaf noise above e^−40.
+SMALLEST_NOISE = math.exp(-39.0)
 # Adaptation, in burn-in only: acceptance is looked at once a window.
 WINDOW = 20
 LOWEST_ACCEPTANCE, HIGHEST_ACCEPTANCE = 0.75, 0.93
@@ -58,12 +66,31 @@ class Moving(NamedTuple):
     n_summed: int
 
 
+def draw_offset(now: learn.Unknowns, rng: np.random.Generator) -> learn.Unknowns:
+    """Shift all merges by the same time and leaf noise by the opposite: (t, s₀) → (t − δ, s₀ + δ).
+
+    Two leaves that merge at t differ by a variance of 2(t + s₀), so the likelihood stays; the priors leave the first
+    merge, rate λ₁ = P(P−1)/2, with density ∝ e^(−(λ₁ − 1) t₁) on 0 < t₁ < t₁ + s₀: an exact draw. Without it first
+    merges and leaf noise hold each other.
+    """
+    tree, covariance, noise = now
+    total = float(tree.times[0] + noise[0])
+    longest = total - SMALLEST_NOISE
+    rate = 0.5 * tree.n_leaves * (tree.n_leaves - 1) - 1.0
+    u = rng.random()
+    first = -math.log1p(u * math.expm1(-rate * longest)) / rate if rate > 0 else u * longest
+    if not 0.0 < first < longest:
+        return now
+    times = tree.times - tree.times[0] + first
+    return learn.Unknowns(Tree(tree.children, times, tree.names), covariance, np.full_like(noise, total - first))
+
+
 def draw_hyper(hyper: Hyper, theta: Floats, prior: Prior, settings: learn.Settings, rng: np.random.Generator) -> Hyper:
     """Tree, Φ, s₀, scale and τ given the coefficients."""
     beta = np.ascontiguousarray(theta[:, 1:])
     now = hyper.unknowns
     if now is not None:
-        now = learn.iterate(now, beta, prior.family, settings, rng)
+        now = draw_offset(learn.iterate(now, beta, prior.family, settings, rng), rng)
     return Hyper(now, draw_spread(hyper.spread, beta.mean(axis=0), prior.spread_scale, rng))
 
 
@@ -78,6 +105,11 @@ class Chain:
     def __init__(self, likelihood: Likelihood, prior: Prior, settings: Settings, rng: np.random.Generator) -> None:
         self.likelihood, self.prior, self.settings, self.rng = likelihood, prior, settings, rng
         self._normal_curvature: Floats | None = None
+        self.outcomes = [
+            replace(likelihood, signs=np.ascontiguousarray(likelihood.signs[:, [j]]))
+            for j in range(likelihood.n_outcomes)
+        ]
+        self.n_leaf_moves = max(1, round(LEAF_MOVES * likelihood.n_outcomes))
         self.moving: Moving | None = None
         self.draws: dict[str, list[Any]] = {name: [] for name in ("theta", "children", "times", "leaf_noise", "spread")}
         self.trace: dict[str, list[float]] = {name: [] for name in TRACES}
@@ -128,7 +160,11 @@ class Chain:
             n_sweeps=N_SWEEPS,
             scale_move=now.n_done % SCALE_EVERY == 0,
         )
-        hyper = draw_hyper(now.hyper, point.theta, self.prior, blocks, self.rng)
+        hyper = now.hyper
+        if hyper.unknowns is not None and settings.method == HMC:
+            for j in self.rng.permutation(likelihood.n_outcomes)[: self.n_leaf_moves]:
+                hyper, point, _ = move_leaf(hyper, point, j, self.outcomes[j], now.pilot, self.prior, self.rng)
+        hyper = draw_hyper(hyper, point.theta, self.prior, blocks, self.rng)
         n_steps = now.n_steps
         now = now._replace(point=point, hyper=hyper, n_done=now.n_done + 1)
         if settings.method == HMC and now.n_done <= settings.burn_in:
