@@ -218,7 +218,7 @@ def test_greedy_tree_of_an_incomplete_table(tmp_path):
     np.save(tmp_path / "t.npy", X)
     result = invoke("cluster", tmp_path / "t.npy", "--out", tmp_path / "out", "--method", "greedy", *QUICK)
     assert result.exit_code == 0, result.output
-    assert "1 values are missing" in result.text
+    assert "Missing values: 1" in result.text
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["parameters"]["method"] == "greedy"
     assert summary["log_evidence"] is None

@@ -64,8 +64,7 @@ def run(
     effort = settle(options, n)
     if effort.burn_in >= effort.n_iter:
         raise ValueError(f"--burn-in {effort.burn_in} must be below --iterations, which is {effort.n_iter}.")
-    if out.exists() and not overwrite and not (out.is_dir() and not any(out.iterdir())):
-        raise FolderError(f"{out} exists. Choose another folder, or replace what this command wrote with --overwrite.")
+    check_free(out, overwrite)
     started = time.perf_counter()
     with replaced_folder(out, COMMAND) as folder:
         typer.echo(f"{n:,} rows, {d:,} columns from {path}.")
@@ -77,6 +76,16 @@ def run(
         with _timed("Writing"):
             _write(folder, table, fitted, summary, notes)
     _show(out, fitted, table, time.perf_counter() - started)
+
+
+def check_free(out: Path, overwrite: bool) -> None:
+    """Refuse a folder that holds something, unless it may be replaced, before time is spent."""
+    try:
+        taken = out.exists() and not (out.is_dir() and not any(out.iterdir()))
+    except OSError as error:
+        raise FolderError(f"cannot look into {out}: {error.strerror or error}. Choose another folder.") from error
+    if taken and not overwrite:
+        raise FolderError(f"{out} exists. Choose another folder, or replace what this command wrote with --overwrite.")
 
 
 def _split(names: Sequence[str]) -> list[str]:
