@@ -112,6 +112,10 @@ def test_diagnostics_warn_when_they_should(result, path):
     many = make_result(n=10, n_trees=80)
     calm = replace(many, trace={"variance": np.random.default_rng(1).normal(size=500)})
     assert 'class="note good"' in clustering_page(calm).render()
+    narrow = replace(calm.posterior, ess_per_step=np.full(9, 1.5), info={})
+    assert "supports are too sure" in clustering_page(replace(calm, posterior=narrow)).render()
+    moved = replace(narrow, info={"n_sweeps": 5})
+    assert 'class="note good"' in clustering_page(replace(calm, posterior=moved)).render()
 
 
 def test_many_values_are_thinned_and_said_so(monkeypatch):
