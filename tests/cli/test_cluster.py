@@ -14,7 +14,7 @@ import coaltree as ct
 from coaltree import formats
 from coaltree.cli import app, cluster
 from coaltree.cli.cluster import sureness
-from coaltree.cli.fit import FitOptions, settle
+from coaltree.cli.fit import Effort, FitOptions, fit_table, settle
 
 N = 14
 NASTY = "</script><img src=x onerror=alert(1)>"
@@ -229,16 +229,31 @@ def test_greedy_tree_of_an_incomplete_table(tmp_path):
 
 
 def test_effort_falls_with_the_rows_and_what_is_given_stays():
-    small, large, huge = (settle(FitOptions(), n) for n in (50, 1000, 5000))
-    assert small[:4] == ("auto", 50, 50, 10)
-    assert small.note == ""
-    assert large.n_particles < 50
-    assert large.n_iter < 50
+    small, middle, large, huge = (settle(FitOptions(), n) for n in (50, 400, 1000, 5000))
+    assert small == ("auto", 50, 50, 10, "auto", "")
+    assert 10 <= middle.n_particles < 50
+    assert 20 <= middle.n_iter < 50
+    assert middle.learn_by == "auto"
+    assert large.method == "auto"
+    assert large.learn_by == "greedy"
     assert f"{large.n_particles} trees" in large.note
-    assert huge.method == "greedy"
+    assert huge.method == huge.learn_by == "greedy"
     given = settle(FitOptions(method="smc1", n_particles=7, n_iter=9, burn_in=0), 5000)
-    assert given[:4] == ("smc1", 7, 9, 0)
+    assert given == ("smc1", 7, 9, 0, "smc1", "")
     assert settle(FitOptions(n_iter=1), 20).burn_in == 0
+    assert settle(FitOptions(method="greedy"), 1000).note == ""
+
+
+def test_scale_learned_from_greedy_trees_serves_the_sampler():
+    X = np.random.default_rng(0).normal(size=(30, 2)) + 6.0 * (np.arange(30) % 2)[:, None]
+    names = tuple(f"row {i}" for i in range(30))
+    fitted = fit_table(X, names, FitOptions(), Effort("tpost", 10, 8, 2, "greedy", ""))
+    assert len(fitted.posterior) == 10
+    assert fitted.posterior.names == names
+    assert len(fitted.trace["log_joint"]) == 8
+    assert fitted.burn_in == 2
+    assert fitted.n_clusters == 2
+    np.testing.assert_allclose(fitted.covariance[0, 0], np.median(fitted.trace["variance"][2:]), rtol=0.5)
 
 
 def test_sureness():

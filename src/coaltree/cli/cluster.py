@@ -22,6 +22,7 @@ from coaltree._version import __version__
 from coaltree.cli.fit import Effort, FitOptions, Fitted, fit_table, settle
 from coaltree.cli.folder import SUMMARY, FolderError, replaced_folder
 from coaltree.cli.table import Table, TableError, read_table
+from coaltree.inference.learn import GREEDY
 from coaltree.posterior.diagnostics import effective_sample_size
 
 Floats = npt.NDArray[np.float64]
@@ -132,6 +133,7 @@ def summarise(
             "n_particles": effort.n_particles,
             "n_iter": effort.n_iter,
             "burn_in": effort.burn_in,
+            "learned_with": "greedy trees" if effort.learn_by == GREEDY else "sampled trees",
             "n_clusters": options.n_clusters,
         },
         "n_clusters": fitted.n_clusters,

@@ -15,11 +15,14 @@ from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
 
-# Effort unless it is given: a step of a particle takes time n², and particles times iterations times that is kept
-# below a bound, a minute on two cores, as long as there are enough of both to be of any use.
+# Effort unless it is given. A particle takes time n² for each tree, so particles times iterations times n² stays below
+# a bound, about a minute on two cores. Where that leaves too few iterations, scale and noise are learned from greedy
+# trees, which are quick, and the posterior is sampled given them.
 _MOST_PARTICLES, _FEWEST_PARTICLES = 50, 10
-_MOST_ITERATIONS, _FEWEST_ITERATIONS = 50, 6
+_MOST_ITERATIONS, _FEWEST_ITERATIONS = 50, 20
 _MOST_WORK = 5.0e7
+_SHARE_OF_SAMPLING = 0.3  # of the work, for the particles that follow greedy learning; their moves take the rest
+_GREEDY_ITERATIONS = 30
 _MOST_SAMPLED = 1500  # rows; of more one greedy tree is made
 _BURN_IN_SHARE = 5
 
@@ -46,6 +49,7 @@ class Effort(NamedTuple):
     n_particles: int
     n_iter: int
     burn_in: int
+    learn_by: str  # the method whose trees scale and noise are learned with
     note: str
 
 
@@ -67,14 +71,14 @@ def settle(options: FitOptions, n: int) -> Effort:
     """Fill in what was not given."""
     method = GREEDY if options.method == "auto" and n > _MOST_SAMPLED else options.method
     room = _MOST_WORK / float(n) ** 2
-    if options.n_particles is not None:
-        particles = options.n_particles
+    quick = options.n_iter is None and room < _FEWEST_PARTICLES * _FEWEST_ITERATIONS
+    learn_by = GREEDY if quick else method
+    affordable = _SHARE_OF_SAMPLING * room if quick else room / (options.n_iter or max(math.sqrt(room), 1.0))
+    particles = options.n_particles or int(np.clip(affordable, _FEWEST_PARTICLES, _MOST_PARTICLES))
+    if learn_by == GREEDY:
+        iterations = options.n_iter or _GREEDY_ITERATIONS
     else:
-        share = room / options.n_iter if options.n_iter else math.sqrt(room)
-        particles = int(np.clip(share, _FEWEST_PARTICLES, _MOST_PARTICLES))
-    iterations = options.n_iter or int(np.clip(room / particles - 1, _FEWEST_ITERATIONS, _MOST_ITERATIONS))
-    if method == GREEDY and options.n_iter is None:
-        iterations = _MOST_ITERATIONS if n <= _MOST_SAMPLED else _FEWEST_ITERATIONS
+        iterations = options.n_iter or int(np.clip(room / particles - 1, _FEWEST_ITERATIONS, _MOST_ITERATIONS))
     burn_in = iterations // _BURN_IN_SHARE if options.burn_in is None else options.burn_in
     note = ""
     if method != options.method:
@@ -82,22 +86,29 @@ def settle(options: FitOptions, n: int) -> Effort:
             f"More than {_MOST_SAMPLED:,} rows: one greedy tree, without supports. --method smc1 samples trees, in "
             "time and memory that grow with the square of the rows and more."
         )
-    elif method != GREEDY and (particles < _MOST_PARTICLES and options.n_particles is None):
+    elif learn_by != method:
         note = (
-            f"{particles} trees and {iterations} iterations, few because {n:,} rows take long; --particles and "
-            "--iterations give more."
+            f"{n:,} rows take long: {particles} trees, and scale and noise learned from greedy trees. --particles "
+            "gives more trees, --iterations learns with sampled ones."
         )
-    return Effort(method, particles, iterations, burn_in, note)
+    elif method != GREEDY and particles < _MOST_PARTICLES and options.n_particles is None:
+        note = (
+            f"{n:,} rows take long: {particles} trees and {iterations} iterations; --particles, --iterations give more."
+        )
+    return Effort(method, particles, iterations, burn_in, learn_by, note)
 
 
 def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, effort: Effort, progress: bool = False) -> Fitted:
     """Learn the posterior of a table (n, d), choose the tree to show and the number of clusters."""
-    from coaltree.estimators.clustering import CoalescentClustering  # scikit-learn is slow to load
+    # scikit-learn is slow to load, and the command must answer --help at once.
+    from sklearn.base import clone
+
+    from coaltree.estimators.clustering import CoalescentClustering
 
     values = (X - np.nanmean(X, axis=0)) / np.nanstd(X, axis=0) if options.standardise else X
-    model = CoalescentClustering(
+    learning = CoalescentClustering(
         covariance=options.covariance,
-        method=effort.method,
+        method=effort.learn_by,
         n_particles=effort.n_particles,
         n_iter=effort.n_iter,
         burn_in=effort.burn_in,
@@ -107,6 +118,10 @@ def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, effort: Ef
         random_state=options.seed,
         verbose=int(progress),
     ).fit(values)
+    model = learning
+    if effort.learn_by != effort.method:
+        known = {"covariance": learning.covariance_, "leaf_noise": learning.leaf_noise_, "n_iter": 1, "burn_in": 0}
+        model = clone(learning).set_params(method=effort.method, **known).fit(values)
     # The sampler is handed a generator, whose name tells nothing; the seed does.
     posterior = replace(model.posterior_, names=names, info={**model.posterior_.info, "random_state": options.seed})
     scores = model.cluster_scores_ if options.n_clusters is None else {}
@@ -115,8 +130,8 @@ def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, effort: Ef
         posterior=posterior,
         covariance=model.covariance_,
         leaf_noise=model.leaf_noise_,
-        trace=model.trace_,
-        burn_in=min(effort.burn_in, len(model.trace_["log_joint"]) - 1),  # Ctrl-C may have ended it early
+        trace=learning.trace_,
+        burn_in=min(effort.burn_in, len(learning.trace_["log_joint"]) - 1),  # Ctrl-C may have ended it early
         n_clusters=model.n_clusters_,
         chosen_by=_reason(model.n_clusters_, scores),
         scores=scores,
