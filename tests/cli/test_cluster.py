@@ -14,7 +14,7 @@ import coaltree as ct
 from coaltree import formats
 from coaltree.cli import app, cluster
 from coaltree.cli.cluster import sureness
-from coaltree.cli.fit import FitOptions, gaps
+from coaltree.cli.fit import Effort, FitOptions, fit_table, settle
 
 N = 14
 NASTY = "</script><img src=x onerror=alert(1)>"
@@ -160,7 +160,7 @@ def test_bad_input_leaves_nothing(tmp_path):
         ([tmp_path / "t.csv"], "Columns with text: 'id' (row 1:"),
         ([tmp_path / "none.csv"], "is not there"),
         ([*good, "--leaf-noise", "-1"], "must be a number that is not negative, or learn"),
-        ([*good, "--burn-in", 50, "--iterations", 50], "must be below --iterations 50"),
+        ([*good, "--burn-in", 50, "--iterations", 50], "--burn-in 50 must be below --iterations, which is 50"),
         ([*good, "--n-clusters", N + 1], "more than the 14 rows"),
         ([*good, "--covariance", "round"], "spherical"),
         ([*good, "--method", "best"], "tpost"),
@@ -212,19 +212,50 @@ def test_duplicates_without_noise_are_refused_with_advice(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_greedy_tree_of_an_incomplete_table(tmp_path):
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    X[3, 1] = np.nan
+    np.save(tmp_path / "t.npy", X)
+    result = invoke("cluster", tmp_path / "t.npy", "--out", tmp_path / "out", "--method", "greedy", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "Missing values: 1" in result.text
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["parameters"]["method"] == "greedy"
+    assert summary["log_evidence"] is None
+    assert "There is one tree only" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
 # ---- pieces
+
+
+def test_effort_falls_with_the_rows_and_what_is_given_stays():
+    small, middle, large, huge = (settle(FitOptions(), n) for n in (50, 400, 1000, 5000))
+    assert small == ("auto", 50, 50, 10, "auto", "")
+    assert 10 <= middle.n_particles < 50
+    assert 20 <= middle.n_iter < 50
+    assert middle.learn_by == "auto"
+    assert large.method == "auto"
+    assert large.learn_by == "greedy"
+    assert f"{large.n_particles} trees" in large.note
+    assert huge.method == huge.learn_by == "greedy"
+    given = settle(FitOptions(method="smc1", n_particles=7, n_iter=9, burn_in=0), 5000)
+    assert given == ("smc1", 7, 9, 0, "smc1", "")
+    assert settle(FitOptions(n_iter=1), 20).burn_in == 0
+    assert settle(FitOptions(method="greedy"), 1000).note == ""
+
+
+def test_scale_learned_from_greedy_trees_serves_the_sampler():
+    X = np.random.default_rng(0).normal(size=(30, 2)) + 6.0 * (np.arange(30) % 2)[:, None]
+    names = tuple(f"row {i}" for i in range(30))
+    fitted = fit_table(X, names, FitOptions(), Effort("tpost", 10, 8, 2, "greedy", ""))
+    assert len(fitted.posterior) == 10
+    assert fitted.posterior.names == names
+    assert len(fitted.trace["log_joint"]) == 8
+    assert fitted.burn_in == 2
+    assert fitted.n_clusters == 2
+    np.testing.assert_allclose(fitted.covariance[0, 0], np.median(fitted.trace["variance"][2:]), rtol=0.5)
 
 
 def test_sureness():
     together = np.array([[1.0, 0.8, 0.6, 0.1], [0.8, 1.0, 0.4, 0.2], [0.6, 0.4, 1.0, 0.3], [0.1, 0.2, 0.3, 1.0]])
     np.testing.assert_allclose(sureness(together, np.array([0, 0, 0, 1])), [0.7, 0.6, 0.5, 0.7])
-
-
-def test_gaps_find_the_scale():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(30, 2)) * 0.1 + 5.0 * np.eye(3)[np.arange(30) % 3, :2]
-    post = ct.sample_posterior(X, n_particles=20, leaf_noise=0.001)
-    scores = gaps(post)
-    assert max(scores, key=scores.__getitem__) == 3
-    assert list(gaps(ct.sample_posterior(X[:2], n_particles=3))) == [2]
-    assert FitOptions().n_clusters is None

@@ -121,7 +121,7 @@ def test_missing_values(write, mark):
     table = read_table(path, "id")
     assert np.isnan(table.X[1, 0])
     assert np.isnan(table.X).sum() == 1
-    assert "1 values are missing, in 1 of 3 rows" in table.notes[0]
+    assert "Missing values: 1, in 1 of 3 rows" in table.notes[0]
     assert "'x' (1)" in table.notes[0]
     table = read_table(path, "id", drop_missing=True)
     assert table.ids == ("a", "c")
@@ -148,7 +148,7 @@ def test_missing_values(write, mark):
         ("x,a,b\n1,u,v\n3,u,v\n", "--drop a,b"),
         ("x,y\n1,1_000\n3,4\n", "'1_000'"),
         ("x,y\n1,\n3,NA\n", r"columns 'y' hold no value.*--drop y"),
-        ("x,y\n1,2\n,\nNA,NA\n3,4\n", r"1 rows hold no value, the first is '2'.*--drop-missing"),
+        ("x,y\n1,2\n,\nNA,NA\n3,4\n", r"Rows without any value: 1, the first is '2'.*--drop-missing"),
         ("x,y\n1,2\nNA,2\n3,2\n", r"columns 'y' hold one value only"),
     ],
 )

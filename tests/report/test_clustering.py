@@ -112,6 +112,10 @@ def test_diagnostics_warn_when_they_should(result, path):
     many = make_result(n=10, n_trees=80)
     calm = replace(many, trace={"variance": np.random.default_rng(1).normal(size=500)})
     assert 'class="note good"' in clustering_page(calm).render()
+    narrow = replace(calm.posterior, ess_per_step=np.full(9, 1.5), info={})
+    assert "supports are too sure" in clustering_page(replace(calm, posterior=narrow)).render()
+    moved = replace(narrow, info={"n_sweeps": 5})
+    assert 'class="note good"' in clustering_page(replace(calm, posterior=moved)).render()
 
 
 def test_many_values_are_thinned_and_said_so(monkeypatch):
@@ -338,3 +342,31 @@ def test_every_control_has_a_name(window):
         """
     )
     assert unnamed == []
+
+
+# ---- large tables
+
+
+def check_large(n, d, path, open_page):
+    clustering_page(make_result(n=n, d=d, n_clusters=7, n_trees=2)).write(path)
+    assert path.stat().st_size < 8_000_000
+    window = open_page(path)
+    assert len(rows_of(window)) == 7
+    before = pixels(window)
+    move_slider(window, 20)
+    assert len(rows_of(window)) == 20
+    assert not same(pixels(window), before)
+    key(window, Keys.ARROW_LEFT, Keys.ARROW_RIGHT)
+    assert "Branch of" in detail(window) or "In cluster" in detail(window)
+    set_control(window, "#cut-number", n, "change")
+    assert len(rows_of(window)) == 200  # the largest ones
+    assert f"200 largest of {n} clusters" in window.find_element("css selector", "table.clusters caption").text
+
+
+def test_a_thousand_rows(tmp_path, open_page):
+    check_large(1000, 20, tmp_path / "page.html", open_page)
+
+
+@pytest.mark.slow
+def test_five_thousand_rows(tmp_path, open_page):
+    check_large(5000, 50, tmp_path / "page.html", open_page)

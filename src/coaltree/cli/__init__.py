@@ -13,6 +13,7 @@ from coaltree.cli import cluster, demo, records, regress
 from coaltree.cli.fit import FitOptions
 from coaltree.cli.folder import FolderError
 from coaltree.cli.table import TableError
+from coaltree.inference.learn import GREEDY
 from coaltree.inference.proposals import METHODS
 
 app = typer.Typer(
@@ -62,7 +63,7 @@ class Covariance(StrEnum):
     wishart = "wishart"
 
 
-Method = StrEnum("Method", ["auto", *METHODS])  # type: ignore[misc]
+Method = StrEnum("Method", ["auto", *METHODS, GREEDY])  # type: ignore[misc]
 _DEFAULT = FitOptions()
 _COVARIANCE, _METHOD = Covariance(_DEFAULT.covariance), Method(_DEFAULT.method)
 
@@ -90,11 +91,14 @@ def _cluster(
         str, typer.Option(help="Variance of a row around its true value, in units of the covariance; or learn.")
     ] = str(_DEFAULT.leaf_noise),
     particles: Annotated[
-        int, typer.Option(min=2, max=100_000, help="Trees in the posterior, and in each step of learning.")
-    ] = _DEFAULT.n_particles,
-    iterations: Annotated[int, typer.Option(min=1, help="Iterations of learning.")] = _DEFAULT.n_iter,
-    burn_in: Annotated[int, typer.Option(min=0, help="Iterations to drop.")] = _DEFAULT.burn_in,
-    method: Annotated[Method, typer.Option(help="Sampler of trees.")] = _METHOD,
+        int | None,
+        typer.Option(min=2, max=100_000, help="Trees in the posterior; 50 for up to 140 rows, fewer for more."),
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Iterations of learning; 50 for up to 140 rows, fewer for more.")
+    ] = None,
+    burn_in: Annotated[int | None, typer.Option(min=0, help="Iterations to drop; a fifth if not given.")] = None,
+    method: Annotated[Method, typer.Option(help="Sampler of trees; greedy makes one tree, fast.")] = _METHOD,
     n_clusters: Annotated[int | None, typer.Option(min=1, help="Number of clusters; chosen if not given.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same files.")] = _DEFAULT.seed,
     jobs: Annotated[int, typer.Option(min=-1, help="Threads; -1 for all. They do not change the result.")] = -1,
@@ -115,8 +119,6 @@ def _cluster(
         seed=seed,
         n_jobs=jobs,
     )
-    if burn_in >= iterations:
-        raise typer.BadParameter(f"must be below --iterations {iterations}.", param_hint="--burn-in")
     if jobs == 0:
         raise typer.BadParameter("must be -1 or at least 1.", param_hint="--jobs")
     try:

@@ -19,9 +19,10 @@ import typer
 
 from coaltree import formats
 from coaltree._version import __version__
-from coaltree.cli.fit import FitOptions, Fitted, fit_table
+from coaltree.cli.fit import Effort, FitOptions, Fitted, fit_table, settle
 from coaltree.cli.folder import SUMMARY, FolderError, replaced_folder
 from coaltree.cli.table import Table, TableError, read_table
+from coaltree.inference.learn import GREEDY
 from coaltree.posterior.diagnostics import effective_sample_size
 
 Floats = npt.NDArray[np.float64]
@@ -41,7 +42,6 @@ MEANING = {
 }
 LEVEL = 0.9
 _DIGITS = 6
-_LARGE = 1500
 
 
 def run(
@@ -62,21 +62,31 @@ def run(
     n, d = table.X.shape
     if options.n_clusters is not None and options.n_clusters > n:
         raise TableError(f"--n-clusters {options.n_clusters} is more than the {n} rows.")
-    if out.exists() and not overwrite and not (out.is_dir() and not any(out.iterdir())):
-        raise FolderError(f"{out} exists. Choose another folder, or replace what this command wrote with --overwrite.")
+    effort = settle(options, n)
+    if effort.burn_in >= effort.n_iter:
+        raise ValueError(f"--burn-in {effort.burn_in} must be below --iterations, which is {effort.n_iter}.")
+    check_free(out, overwrite)
     started = time.perf_counter()
     with replaced_folder(out, COMMAND) as folder:
         typer.echo(f"{n:,} rows, {d:,} columns from {path}.")
-        notes = (*table.notes, _standardised(options))
+        notes = [note for note in (*table.notes, _standardised(options), effort.note) if note]
         for note in notes:
             typer.echo(f"  {note}")
-        if n > _LARGE:
-            typer.echo(f"  Memory and time grow with the square and more of the number of rows; {n:,} may take long.")
-        fitted = fit_table(table.X, table.ids, options, progress=True)
-        summary = summarise(path, table, options, fitted, command)
+        fitted = fit_table(table.X, table.ids, options, effort, progress=True)
+        summary = summarise(path, table, options, effort, fitted, command)
         with _timed("Writing"):
             _write(folder, table, fitted, summary, notes)
     _show(out, fitted, table, time.perf_counter() - started)
+
+
+def check_free(out: Path, overwrite: bool) -> None:
+    """Refuse a folder that holds something, unless it may be replaced, before time is spent."""
+    try:
+        taken = out.exists() and not (out.is_dir() and not any(out.iterdir()))
+    except OSError as error:
+        raise FolderError(f"cannot look into {out}: {error.strerror or error}. Choose another folder.") from error
+    if taken and not overwrite:
+        raise FolderError(f"{out} exists. Choose another folder, or replace what this command wrote with --overwrite.")
 
 
 def _split(names: Sequence[str]) -> list[str]:
@@ -93,7 +103,9 @@ def _standardised(options: FitOptions) -> str:
 # ---- what was found
 
 
-def summarise(path: Path, table: Table, options: FitOptions, fitted: Fitted, command: str) -> dict[str, Any]:
+def summarise(
+    path: Path, table: Table, options: FitOptions, effort: Effort, fitted: Fitted, command: str
+) -> dict[str, Any]:
     """Everything that decides the result and what it is worth, as JSON values."""
     post = fitted.posterior
     kept = {name: values[fitted.burn_in :] for name, values in fitted.trace.items()}
@@ -114,14 +126,21 @@ def summarise(path: Path, table: Table, options: FitOptions, fitted: Fitted, com
             "notes": list(table.notes),
         },
         "parameters": {
-            **{key: value for key, value in options._asdict().items() if key not in ("seed", "n_jobs")},
-            "method": post.info.get("method", options.method),
+            "covariance": options.covariance,
+            "leaf_noise": options.leaf_noise,
+            "standardise": options.standardise,
+            "method": post.info.get("method", effort.method),
+            "n_particles": effort.n_particles,
+            "n_iter": effort.n_iter,
+            "burn_in": effort.burn_in,
+            "learned_with": "greedy trees" if effort.learn_by == GREEDY else "sampled trees",
+            "n_clusters": options.n_clusters,
         },
         "n_clusters": fitted.n_clusters,
         "n_clusters_chosen_by": fitted.chosen_by,
         "n_clusters_scores": {str(k): score for k, score in fitted.scores.items()},
         "cluster_sizes": np.bincount(labels).tolist(),
-        "log_evidence": post.log_evidence,
+        "log_evidence": post.log_evidence if np.isfinite(post.log_evidence) else None,
         "ess": post.ess,
         "lowest_ess_per_step": float(post.ess_per_step.min()),
         "covariance": fitted.covariance.tolist(),
@@ -171,7 +190,7 @@ def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], 
             )
         ),
     )
-    (folder / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    (folder / SUMMARY).write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     result = ClusteringResult(
         title=summary["table"]["file"],
         tree=tree,
@@ -254,9 +273,10 @@ def _show(out: Path, fitted: Fitted, table: Table, seconds: float) -> None:
     sizes = sorted(np.bincount(labels).tolist(), reverse=True)
     shown = ", ".join(f"{size:,}" for size in sizes[:8]) + (", …" if len(sizes) > 8 else "")
     post = fitted.posterior
-    typer.secho(f"\n{fitted.n_clusters} clusters of {shown} rows.", bold=True)
+    typer.secho(f"\n{fitted.n_clusters} cluster{'s' * (fitted.n_clusters > 1)} of {shown} rows.", bold=True)
     typer.echo(fitted.chosen_by)
-    typer.echo(f"Log evidence {post.log_evidence:,.1f}; {len(post)} trees, worth {post.ess:.0f} independent ones.")
+    evidence = f"Log evidence {post.log_evidence:,.1f}; " if np.isfinite(post.log_evidence) else ""
+    typer.echo(f"{evidence}{len(post)} tree{'s' * (len(post) > 1)}, worth {post.ess:.0f}.")
     typer.echo(f"\nWrote to {out} in {seconds:.0f} s:")
     for name, meaning in MEANING.items():
         typer.echo(f"  {name:<18} {meaning}")

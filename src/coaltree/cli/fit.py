@@ -1,35 +1,56 @@
-"""A table in, a fitted tree out: the one place where the command chooses how to fit."""
+"""A table in, a fitted tree out: the one place where the command chooses how to fit, and with how much effort."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.inference.learn import GREEDY
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.posterior.learning import learn_posterior
 from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
 
-_MOST_CLUSTERS = 20
+# Effort unless it is given. A particle takes time n² for each tree, so particles times iterations times n² stays below
+# a bound, about a minute on two cores. Where that leaves too few iterations, scale and noise are learned from greedy
+# trees, which are quick, and the posterior is sampled given them.
+_MOST_PARTICLES, _FEWEST_PARTICLES = 50, 10
+_MOST_ITERATIONS, _FEWEST_ITERATIONS = 50, 20
+_MOST_WORK = 5.0e7
+_SHARE_OF_SAMPLING = 0.3  # of the work, for the particles that follow greedy learning; their moves take the rest
+_GREEDY_ITERATIONS = 30
+_MOST_SAMPLED = 1500  # rows; of more one greedy tree is made
+_BURN_IN_SHARE = 5
 
 
 class FitOptions(NamedTuple):
-    """What decides a fit, besides the table."""
+    """What decides a fit, besides the table; None is settled by the number of rows."""
 
     covariance: str = "spherical"
     method: str = "auto"
-    n_particles: int = 50
-    n_iter: int = 50
-    burn_in: int = 10
+    n_particles: int | None = None
+    n_iter: int | None = None
+    burn_in: int | None = None
     leaf_noise: str | float = "learn"
     n_clusters: int | None = None
     standardise: bool = True
     seed: int = 0
     n_jobs: int = -1
+
+
+class Effort(NamedTuple):
+    """A method, particles, iterations and burn-in that suit a number of rows, and what to tell of them."""
+
+    method: str
+    n_particles: int
+    n_iter: int
+    burn_in: int
+    learn_by: str  # the method whose trees scale and noise are learned with
+    note: str
 
 
 class Fitted(NamedTuple):
@@ -46,56 +67,80 @@ class Fitted(NamedTuple):
     scores: dict[int, float]
 
 
-def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, progress: bool = False) -> Fitted:
-    """Learn the posterior of a complete table (n, d), choose the tree to show and the number of clusters."""
-    values = (X - X.mean(axis=0)) / X.std(axis=0) if options.standardise else X
-    learned = learn_posterior(
-        values,
-        options.covariance,
+def settle(options: FitOptions, n: int) -> Effort:
+    """Fill in what was not given."""
+    method = GREEDY if options.method == "auto" and n > _MOST_SAMPLED else options.method
+    room = _MOST_WORK / float(n) ** 2
+    quick = options.n_iter is None and room < _FEWEST_PARTICLES * _FEWEST_ITERATIONS
+    learn_by = GREEDY if quick else method
+    affordable = _SHARE_OF_SAMPLING * room if quick else room / (options.n_iter or max(math.sqrt(room), 1.0))
+    particles = options.n_particles or int(np.clip(affordable, _FEWEST_PARTICLES, _MOST_PARTICLES))
+    if learn_by == GREEDY:
+        iterations = options.n_iter or _GREEDY_ITERATIONS
+    else:
+        iterations = options.n_iter or int(np.clip(room / particles - 1, _FEWEST_ITERATIONS, _MOST_ITERATIONS))
+    burn_in = iterations // _BURN_IN_SHARE if options.burn_in is None else options.burn_in
+    note = ""
+    if method != options.method:
+        note = (
+            f"More than {_MOST_SAMPLED:,} rows: one greedy tree, without supports. --method smc1 samples trees, in "
+            "time and memory that grow with the square of the rows and more."
+        )
+    elif learn_by != method:
+        note = (
+            f"{n:,} rows take long: {particles} trees, and scale and noise learned from greedy trees. --particles "
+            "gives more trees, --iterations learns with sampled ones."
+        )
+    elif method != GREEDY and particles < _MOST_PARTICLES and options.n_particles is None:
+        note = (
+            f"{n:,} rows take long: {particles} trees and {iterations} iterations; --particles, --iterations give more."
+        )
+    return Effort(method, particles, iterations, burn_in, learn_by, note)
+
+
+def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, effort: Effort, progress: bool = False) -> Fitted:
+    """Learn the posterior of a table (n, d), choose the tree to show and the number of clusters."""
+    # scikit-learn is slow to load, and the command must answer --help at once.
+    from sklearn.base import clone
+
+    from coaltree.estimators.clustering import CoalescentClustering
+
+    values = (X - np.nanmean(X, axis=0)) / np.nanstd(X, axis=0) if options.standardise else X
+    learning = CoalescentClustering(
+        covariance=options.covariance,
+        method=effort.learn_by,
+        n_particles=effort.n_particles,
+        n_iter=effort.n_iter,
+        burn_in=effort.burn_in,
         leaf_noise=options.leaf_noise,
-        n_iter=options.n_iter,
-        burn_in=options.burn_in,
-        n_particles=options.n_particles,
-        method=options.method,
+        n_clusters=options.n_clusters,
         n_jobs=options.n_jobs,
         random_state=options.seed,
-        names=names,
-        progress=progress,
-    )
-    # The learner hands its generator on, whose name tells nothing; the seed does.
-    posterior = replace(learned.posterior, info={**learned.posterior.info, "random_state": options.seed})
-    n_clusters, chosen_by, scores = _number_of_clusters(posterior, options.n_clusters)
+        verbose=int(progress),
+    ).fit(values)
+    model = learning
+    if effort.learn_by != effort.method:
+        known = {"covariance": learning.covariance_, "leaf_noise": learning.leaf_noise_, "n_iter": 1, "burn_in": 0}
+        model = clone(learning).set_params(method=effort.method, **known).fit(values)
+    # The sampler is handed a generator, whose name tells nothing; the seed does.
+    posterior = replace(model.posterior_, names=names, info={**model.posterior_.info, "random_state": options.seed})
+    scores = model.cluster_scores_ if options.n_clusters is None else {}
     return Fitted(
-        posterior.mcc_tree(),
-        posterior,
-        learned.covariance,
-        learned.leaf_noise,
-        learned.trace,
-        learned.burn_in,
-        n_clusters,
-        chosen_by,
-        scores,
+        tree=posterior.mcc_tree(),
+        posterior=posterior,
+        covariance=model.covariance_,
+        leaf_noise=model.leaf_noise_,
+        trace=learning.trace_,
+        burn_in=min(effort.burn_in, len(learning.trace_["log_joint"]) - 1),  # Ctrl-C may have ended it early
+        n_clusters=model.n_clusters_,
+        chosen_by=_reason(model.n_clusters_, scores),
+        scores=scores,
     )
 
 
-def _number_of_clusters(posterior: TreePosterior, wanted: int | None) -> tuple[int, str, dict[int, float]]:
-    if wanted is not None:
-        return wanted, f"{wanted} clusters were asked for.", {}
-    scores = gaps(posterior)
-    best = max(scores, key=scores.__getitem__)
-    return (
-        best,
-        f"{best} clusters have the widest gap of merge times around them, on average over the posterior.",
-        scores,
-    )
-
-
-def gaps(posterior: TreePosterior) -> dict[int, float]:
-    """Posterior mean of the gap in log time between the merges that make and that end each number of clusters."""
-    n = posterior.n_leaves
-    numbers = np.arange(2, max(min(_MOST_CLUSTERS, n - 1), 2) + 1)
-    ends = posterior.times[:, n - numbers]
-    starts = posterior.times[:, np.maximum(n - numbers - 1, 0)] if n > 2 else 0.5 * ends
-    smallest = np.finfo(np.float64).tiny
-    lasted = posterior.weights @ (np.log(np.maximum(ends, smallest)) - np.log(np.maximum(starts, smallest)))
-    return {int(k): float(gap) for k, gap in zip(numbers, lasted, strict=True)}
+def _reason(n_clusters: int, scores: dict[int, float]) -> str:
+    if not scores:
+        return f"{n_clusters} clusters were asked for."
+    if n_clusters == 1:
+        return "The trees of the posterior agree on no cut, so all rows are one cluster."
+    return f"{n_clusters} clusters are what the trees of the posterior agree on, {scores[n_clusters]:.2f} out of 1."

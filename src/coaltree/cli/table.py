@@ -315,14 +315,14 @@ def _settle_missing(
     bare = np.flatnonzero(missing.all(axis=1))
     if bare.size:
         raise TableError(
-            f"{bare.size:,} rows hold no value, the first is {ids[bare[0]]!r}. Remove them, or leave out every row with "
-            "missing values with --drop-missing."
+            f"Rows without any value: {bare.size:,}, the first is {ids[bare[0]]!r}. Remove them, or leave out every "
+            "row with missing values with --drop-missing."
         )
     counts = missing.sum(axis=0)
     worst = [f"{names[j]!r} ({counts[j]:,})" for j in np.argsort(-counts, kind="stable") if counts[j]][:_MOST_NAMED]
     notes.append(
-        f"{missing.sum():,} values are missing, in {rows.sum():,} of {len(X):,} rows, and are inferred with the tree; by "
-        f"column: {', '.join(worst)}. --drop-missing leaves those rows out."
+        f"Missing values: {missing.sum():,}, in {rows.sum():,} of {len(X):,} rows, inferred with the tree; by column: "
+        f"{', '.join(worst)}. --drop-missing leaves those rows out."
     )
     return X, ids
 

@@ -39,6 +39,7 @@ _N_OVERLAID = 100
 _HEAT_LIMIT = 2.5
 _CODES = 32_766
 _LOW_ESS = 10.0
+_NARROW = 2.0
 _LOW_CHAIN_ESS = 20.0
 _SCRIPTS = ("clustering_model.js", "clustering_tree.js", "clustering_matrix.js")
 _TOGETHER = (
@@ -259,7 +260,8 @@ def _diagnostic_blocks(result: ClusteringResult) -> list[Block]:
             {
                 "trees in the posterior": len(posterior),
                 "effective number of trees": posterior.ess,
-                "lowest on the way": float(posterior.ess_per_step.min()),
+                "lowest while sampling": float(posterior.ess_per_step.min()),
+                "sweeps of moves afterwards": posterior.info.get("n_sweeps"),
                 "log evidence": posterior.log_evidence,
                 "highest log joint": float(posterior.log_joint.max()),
                 "branches with support 50% or more": int((posterior.clade_support(result.tree)[:-1] >= 0.5).sum()),
@@ -267,8 +269,9 @@ def _diagnostic_blocks(result: ClusteringResult) -> list[Block]:
         ),
         text(
             "Log evidence compares models of the same table: higher is better. The effective number of trees tells how "
-            "many equally good trees the weighted ones are worth; where it is low, supports are coarse. To check a "
-            "support that matters, run again with another seed and compare.",
+            "many equally good trees the weighted ones are worth. It was lowest at the step of the sampler where most "
+            "trees were lost; moves afterwards make the survivors differ again. To check a support that matters, run "
+            "again with another seed and compare.",
         ),
     ]
     if rows:
@@ -281,9 +284,20 @@ def _diagnostic_blocks(result: ClusteringResult) -> list[Block]:
 
 def _verdict(posterior: TreePosterior, rows: list[dict[str, Any]]) -> Block:
     doubts = []
-    if posterior.ess < _LOW_ESS:
+    if len(posterior) == 1:
+        doubts.append(
+            "There is one tree only, so supports, intervals and the matrix above tell nothing of doubt: every one of "
+            "them is certain by construction. Sample trees to learn what to believe."
+        )
+    elif posterior.ess < _LOW_ESS:
         doubts.append(
             f"The trees are worth only {posterior.ess:.1f} independent ones, so supports are rough. Use more particles."
+        )
+    narrowest = float(posterior.ess_per_step.min())
+    if len(posterior) > 1 and narrowest < _NARROW and not posterior.info.get("n_sweeps"):
+        doubts.append(
+            f"At one step the sampler's trees were worth only {narrowest:.1f}, and they were not moved on afterwards, "
+            "so supports are too sure. Use more particles, or fewer rows."
         )
     sizes = [row["effective draws"] for row in rows if row["effective draws"] == row["effective draws"]]
     if sizes and min(sizes) < _LOW_CHAIN_ESS:

@@ -621,7 +621,9 @@ coaltree.widget("clustering", (root, data) => {
 
   const legend = find(".legend");
   function drawLegend() {
-    const parts = [element("span", { text: "Dots: support, dark is high. Bars: intervals of merge times. Dashed: the cut." })];
+    const high = colours(model).dark ? "bright" : "dark";
+    const text = `Dots: support, ${high} is high. Bars: intervals of merge times. Dashed: the cut.`;
+    const parts = [element("span", { text })];
     if (heat) {
       const bar = element("span", { class: "bar" });
       const paint = heatRamp(colours(model));
