@@ -67,34 +67,18 @@ def read_table(
     drop_missing : bool
         Leave out rows with missing values instead of refusing the table.
     """
-    table = read_numbers(path, id_column, features, drop, header)
-    notes = list(table.notes)
-    X, ids = _without_missing(table.X, table.ids, list(table.features), drop_missing, notes)
-    _check_rows(X, list(table.features))
-    return Table(X, ids, table.features, tuple(notes))
-
-
-def read_numbers(
-    path: Path,
-    id_column: str | None = None,
-    features: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    header: bool | None = None,
-) -> Table:
-    """Read a file as `read_table` does and keep its numeric columns as they are: with missing values, even constant."""
     raw = _read(path, header)
     if not raw.columns or len(raw.columns[0]) == 0:
-        raise TableError(f"{path} has no rows. Give a table with one row per thing.")
+        raise TableError(f"{path} has no rows. Give a table with one row per thing to cluster.")
     notes = list(raw.notes)
     id_column = _choose_ids(raw, id_column, notes)
     chosen = _choose_columns(raw.names, id_column, features, drop)
     ids = _row_names(raw, id_column)
-    return Table(_as_numbers(raw, chosen), ids, tuple(raw.names[j] for j in chosen), tuple(notes))
-
-
-def column_names(path: Path) -> set[str]:
-    """Names of all columns of a file."""
-    return set(_read(path, None).names)
+    X = _as_numbers(raw, chosen)
+    kept = [raw.names[j] for j in chosen]
+    X, ids = _without_missing(X, ids, kept, drop_missing, notes)
+    _check_rows(X, kept)
+    return Table(X, ids, tuple(kept), tuple(notes))
 
 
 # ---- reading
@@ -288,7 +272,7 @@ def _as_numbers(raw: _Raw, chosen: list[int]) -> Floats:
         named = raw.columns[raw.names.index(first)]
         ids = f", or name the rows by it with --id-column {_quoted(first)}" if len(set(named)) == len(named) else ""
         raise TableError(
-            f"Columns with text: {examples}{more}. Only numbers can be used: leave them out with "
+            f"Columns with text: {examples}{more}. Only numbers can be clustered: leave them out with "
             f"--drop {_quoted(','.join(text))}{ids}."
         )
     return X
