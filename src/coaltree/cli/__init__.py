@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coaltree._version import __version__
-from coaltree.cli import cluster, demo, regress
+from coaltree.cli import cluster, demo, records, regress
 from coaltree.cli.fit import FitOptions
 from coaltree.cli.folder import FolderError
 from coaltree.cli.table import TableError
@@ -211,6 +211,9 @@ def _regress(
         raise typer.BadParameter(str(error), param_hint="--out") from error
     except ValueError as error:  # the library names the argument and the fix
         raise typer.BadParameter(str(error)) from error
+
+
+app.add_typer(records.app, name="records")
 
 
 def main() -> None:

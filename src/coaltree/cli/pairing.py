@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.cli import table as reader
-from coaltree.cli.table import Table, TableError
+from coaltree.cli.table import Table, TableError, column_names, read_numbers
 
 Floats = npt.NDArray[np.float64]
 
@@ -34,9 +33,10 @@ def read_data(features: Path, outcomes: Path, id_column: str | None = None, drop
     unwanted = [name.strip() for row in csv.reader(drop, skipinitialspace=True) for name in row if name.strip()]
     tables, unknown = [], set(unwanted)
     for path in (features, outcomes):
-        table, names = _read_numbers(path, id_column, unwanted)
-        tables.append(table)
-        unknown -= names
+        # Which of the two tables a column to drop is in is not known before reading.
+        everything = column_names(path)
+        tables.append(read_numbers(path, id_column, drop=[name for name in unwanted if name in everything]))
+        unknown -= everything
     if unknown:
         raise TableError(f"--drop names {_listed(sorted(unknown))}, in neither of the tables.")
     left, right = tables
@@ -50,20 +50,6 @@ def read_data(features: Path, outcomes: Path, id_column: str | None = None, drop
     if n_missing:
         notes.append(f"{n_missing:,} of {Y.size:,} labels are missing; those rows count for the other outcomes.")
     return Data(X, Y, ids, left.features, right.features, tuple(notes))
-
-
-def _read_numbers(path: Path, id_column: str | None, unwanted: Sequence[str]) -> tuple[Table, set[str]]:
-    """Columns of numbers as they are, with missing values and even constant, and the names of all columns."""
-    raw = reader._read(path, None)
-    if not raw.columns or len(raw.columns[0]) == 0:
-        raise TableError(f"{path} has no rows. Give a table with one row per case.")
-    notes = list(raw.notes)
-    id_column = reader._choose_ids(raw, id_column, notes)
-    # Which of the two tables a column to drop is in is not known before reading.
-    drop = [name for name in unwanted if name in raw.names]
-    chosen = reader._choose_columns(raw.names, id_column, (), drop)
-    ids, X = reader._row_names(raw, id_column), reader._as_numbers(raw, chosen)
-    return Table(X, ids, tuple(raw.names[j] for j in chosen), tuple(notes)), set(raw.names)
 
 
 def _matched(left: Table, right: Table, id_column: str | None) -> tuple[Floats, Floats, tuple[str, ...], list[str]]:

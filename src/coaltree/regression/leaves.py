@@ -164,7 +164,8 @@ def move_leaf(
 ) -> tuple[Hyper, Point, bool]:
     """Draw outcome j's place and coefficients anew; `outcome` is its likelihood alone, labels (N, 1)."""
     assert hyper.unknowns is not None
-    tree, covariance, noise = hyper.unknowns
+    now = hyper.unknowns
+    tree, covariance, noise = now.tree, now.covariance, now.leaf_noise
     theta = point.theta
     beta = np.ascontiguousarray(theta[:, 1:])
     n_outcomes, n_features = beta.shape

@@ -1,0 +1,129 @@
+"""Features of 50 million events: memory, and time beside plain DuckDB SQL in the same run.
+
+    python -m benchmarks.records --events 50 --out /tmp/records-benchmark
+
+A cohort of five million events is simulated, imported and copied with new subjects until there are enough. Each
+measurement runs in a process of its own, so that its peak memory is its own. The data are deleted at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+THRESHOLD = "2009-01-01"
+LIMIT = "1GB"
+SQL = """
+COPY (
+    SELECT row, column_, count(*) AS n
+    FROM read_parquet('{events}/data/*.parquet') AS events
+    JOIN cohort USING (subject_id)
+    JOIN codes USING (code)
+    WHERE events.time >= cohort.begins AND events.time < cohort.ends
+    GROUP BY row, column_
+) TO '{out}' (FORMAT parquet)
+"""
+
+
+def make_data(folder: Path, millions: int) -> Path:
+    import duckdb
+
+    from coaltree.records.simulate import simulate_cohort
+    from coaltree.records.sources import import_meds
+
+    base, events = folder / "base", folder / "events"
+    (events / "data").mkdir(parents=True)
+    import_meds(simulate_cohort(folder / "raw", 18_000, seed=1), base)
+    connection = duckdb.connect()
+    (n,) = connection.execute(f"SELECT count(*) FROM '{base}/data/*.parquet'").fetchone() or (1,)
+    for copy in range(-(-millions * 1_000_000 // n)):
+        connection.execute(
+            f"COPY (SELECT * REPLACE (subject_id + {copy} * 100000 AS subject_id) FROM '{base}/data/*.parquet') "
+            f"TO '{events}/data/{copy:04d}.parquet' (FORMAT parquet, COMPRESSION zstd)"
+        )
+    return events
+
+
+def run_coaltree(events: Path) -> dict[str, float]:
+    from coaltree.records.cohort import build_cohort
+    from coaltree.records.engine import open_events
+    from coaltree.records.features import count_codes
+
+    opened = open_events(events, memory_limit=LIMIT)
+    cohort = build_cohort(opened, THRESHOLD)
+    started = time.perf_counter()
+    counts = count_codes(opened, cohort)
+    return {"seconds": time.perf_counter() - started, "nnz": counts.matrix.nnz, "total": int(counts.matrix.sum())}
+
+
+def run_sql(events: Path) -> dict[str, float]:
+    """The same windows and codes, written by hand in SQL; the result is read back into a sparse matrix as well."""
+    import duckdb
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from scipy import sparse
+
+    from coaltree.records.cohort import build_cohort
+    from coaltree.records.engine import open_events
+    from coaltree.records.features import NO_FEATURES
+
+    opened = open_events(events, memory_limit=LIMIT)
+    cohort = build_cohort(opened, THRESHOLD)
+    window = cohort.window(*cohort.rule.lookback).to_pyarrow()
+    codes = sorted(code for code in opened.codes if code not in NO_FEATURES)
+    opened.connection.disconnect()
+    connection = duckdb.connect(config={"memory_limit": LIMIT, "preserve_insertion_order": False})
+    connection.execute("SET enable_progress_bar = false")
+    connection.register("cohort", window)
+    connection.register("codes", pa.table({"code": codes, "column_": pa.array(range(len(codes)), pa.int32())}))
+    started = time.perf_counter()
+    out = events.parent / "sql.parquet"
+    connection.execute(SQL.format(events=events, out=out))
+    table = pq.read_table(out)
+    matrix = sparse.csr_matrix(
+        (table["n"].to_numpy(), (table["row"].to_numpy(), table["column_"].to_numpy())), shape=(len(window), len(codes))
+    )
+    matrix.sort_indices()
+    return {"seconds": time.perf_counter() - started, "nnz": matrix.nnz, "total": int(matrix.sum())}
+
+
+def measure(what: str, events: Path) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.records", "--measure", what, "--out", str(events)]
+    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=50, help="millions")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--measure", choices=["coaltree", "sql"])
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    if options.measure:
+        result = run_coaltree(options.out) if options.measure == "coaltree" else run_sql(options.out)
+        print(json.dumps({**result, "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}))
+        return
+    events = make_data(options.out, options.events)
+    try:
+        best: dict[str, dict[str, float]] = {}
+        for _ in range(options.rounds):  # by turns, so that a busy machine is busy for both
+            for what in ("coaltree", "sql"):
+                result = measure(what, events)
+                print(what, result, flush=True)
+                if what not in best or result["seconds"] < best[what]["seconds"]:
+                    best[what] = result
+        assert best["coaltree"]["total"] == best["sql"]["total"]
+        print(f"ratio {best['coaltree']['seconds'] / best['sql']['seconds']:.2f}", flush=True)
+    finally:
+        shutil.rmtree(options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""`coaltree records`: simulate a cohort, import records, run a study."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coaltree._version import __version__
+from coaltree.cli.folder import SUMMARY, FolderError, replaced_folder
+
+STUDY = "coaltree records study"
+PRIVATE = "private"
+
+app = typer.Typer(help="Medical records: from dated codes to a study of outcomes and costs.", no_args_is_help=True)
+
+
+class Source(StrEnum):
+    """Layouts that can be imported."""
+
+    meds = "meds"
+    omop = "omop"
+    synpuf = "synpuf"
+    csv = "csv"
+
+
+class Duplicates(StrEnum):
+    """What to do with exact copies of events."""
+
+    keep = "keep"
+    drop = "drop"
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Say what is wrong in one line and exit with code 2."""
+    from coaltree.records.errors import RecordsError
+
+    try:
+        yield
+    except (RecordsError, FolderError, ImportError, PermissionError) as error:
+        typer.secho(f"Error: {error}", err=True, fg="red")
+        raise typer.Exit(2) from error
+
+
+@app.command(name="simulate")
+def _simulate(
+    out: Annotated[Path, typer.Option(help="Folder to write; it must be empty or new.")],
+    subjects: Annotated[int, typer.Option(min=10, help="Number of subjects.")] = 19_000,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same data.")] = 1,
+    factors: Annotated[int, typer.Option(min=2, help="Groups of codes.")] = 25,
+    events_per_year: Annotated[float, typer.Option(min=1.0, help="Ordinary codes of a subject in a year.")] = 90.0,
+) -> None:
+    """Simulate a cohort with a known outcome tree, as MEDS, with the truth and a study's config beside it."""
+    from coaltree.records.simulate import simulate_cohort
+
+    with _plain_errors():
+        simulate_cohort(out, subjects, seed, factors, events_per_year, progress=True)
+        typer.echo(f"Wrote {subjects:,} subjects to {out}. Next: coaltree records study {out}/study.toml --out results")
+
+
+@app.command(name="import")
+def _import(
+    path: Annotated[Path, typer.Argument(help="Folder or file to read.")],
+    out: Annotated[Path, typer.Option(help="MEDS folder to write; replaced if an earlier import made it.")],
+    source: Annotated[Source, typer.Option(help="Layout of the source.")],
+    vocabulary: Annotated[str | None, typer.Option(help="Vocabulary of bare codes in a CSV file, e.g. ICD9.")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="Column of a CSV file, e.g. subject=patient; repeat for date, code, cost.")
+    ] = None,
+    date_format: Annotated[str | None, typer.Option(help="Format of dates in a CSV file, e.g. %d/%m/%Y.")] = None,
+    timezone: Annotated[str | None, typer.Option(help="Zone whose local time to store, e.g. Europe/Paris.")] = None,
+    duplicates: Annotated[Duplicates, typer.Option(help="Exact copies of events.")] = Duplicates.keep,
+) -> None:
+    """Convert records to MEDS with codes in one spelling; rows that cannot be read are listed in rejected.csv."""
+    from coaltree.records.errors import RecordsError
+    from coaltree.records.intake import import_summary
+    from coaltree.records.omop import import_omop
+    from coaltree.records.sources import import_csv, import_meds, import_synpuf
+
+    with _plain_errors():
+        wrong = [text for text in column or [] if "=" not in text]
+        if wrong:
+            raise RecordsError(f"--column {wrong[0]} must have the form subject=patient_id.")
+        columns = dict(text.split("=", 1) for text in column or []) or None
+        if source is Source.meds:
+            import_meds(path, out, timezone, duplicates.value)
+        elif source is Source.omop:
+            import_omop(path, out, timezone, duplicates.value)
+        elif source is Source.synpuf:
+            import_synpuf(path, out, duplicates.value)
+        else:
+            import_csv(path, out, columns, vocabulary, date_format, timezone, duplicates.value)
+        summary = import_summary(out)
+    typer.echo(f"{summary['n_events']:,} events of {summary['n_subjects']:,} subjects written to {out}.")
+    copies = summary["duplicates"]
+    verb = "dropped" if copies["policy"] == "drop" else "kept"
+    typer.echo(f"{copies['exact_copies']:,} exact copies of events {verb}.")
+    if summary["rejected"]:
+        typer.echo(f"Rejected, listed in {out / 'rejected.csv'}:")
+        for reason, n in summary["rejected"].items():
+            typer.echo(f"  {n:8,}  {reason}")
+    if summary["irregular_codes"]["number"]:
+        shown = ", ".join(summary["irregular_codes"]["first"][:5])
+        typer.echo(f"{summary['irregular_codes']['number']} codes do not look like their vocabulary, kept: {shown} ..")
+    for note in summary["notes"]:
+        typer.echo(note)
+
+
+@app.command(name="study")
+def _study(
+    config: Annotated[Path, typer.Argument(help="TOML file with the study's settings.")],
+    out: Annotated[Path, typer.Option(help="Folder to write; run again to take up an interrupted study.")],
+    quick: Annotated[bool, typer.Option("--quick", help="A first look: 3 folds, short chains, two baselines.")] = False,
+    jobs: Annotated[int, typer.Option(help="Folds side by side; -1 for all processors.")] = 1,
+) -> None:
+    """Run a study: cohort, features, outcomes, validation, cost; one folder, one report.html."""
+    from coaltree.records.config import load_config
+    from coaltree.records.study import run_study
+    from coaltree.report.records import draw_figures, write_report
+
+    started = time.perf_counter()
+    with _plain_errors():
+        settings = load_config(config)
+        settings = settings.quick() if quick else settings
+        _begin(out)
+        result = run_study(settings, out / PRIVATE, n_jobs=jobs, progress=True)
+        with replaced_folder(out, STUDY) as folder:
+            for name, rows in result.tables().items():
+                rows.to_csv(folder / f"{name}.csv")
+            figures = draw_figures(result)
+            for name, drawing in figures.items():
+                drawing.savefig(folder / f"{name}.png", dpi=150)
+            if result.tree is not None:
+                newick = result.tree.to_newick(support=result.support, digits=6)
+                (folder / "tree.nwk").write_text(newick + "\n", encoding="utf-8")
+            write_report(result, figures, folder / "report.html")
+            shutil.copyfile(config, folder / "config.toml")
+            summary = {
+                "command": STUDY,
+                "version": __version__,
+                "status": "finished",
+                "quick": quick,
+                "seed": settings.seed,
+                "seconds": round(time.perf_counter() - started, 1),
+                "auroc": {
+                    name: {row["method"]: row["auroc"] for row in comparison.summary()}
+                    for name, comparison in (
+                        ("cross_validation", result.cross_validation),
+                        ("temporal", result.temporal),
+                    )
+                    if comparison is not None
+                },
+                "cost_node": None if result.separation is None else result.node_name(result.separation.best),
+            }
+            (folder / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    for name, means in summary["auroc"].items():  # type: ignore[attr-defined]
+        typer.echo(f"Mean area under the ROC curve, {name.replace('_', '-')}:")
+        for method, value in means.items():
+            typer.echo(f"  {method:<20} {value:.3f}")
+    typer.echo(f"Wrote {out / 'report.html'}. {out / PRIVATE} names patients: do not share it.")
+
+
+def _begin(out: Path) -> None:
+    """Claim the output folder, so that an interrupted study can be taken up."""
+    summary = out / SUMMARY
+    if out.exists() and any(out.iterdir()):
+        try:
+            known = json.loads(summary.read_text(encoding="utf-8")).get("command") == STUDY
+        except (OSError, ValueError, AttributeError):
+            known = False
+        if not known:
+            raise FolderError(f"{out} exists and was not made by `{STUDY}`. Choose another folder.")
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    summary.write_text(json.dumps({"command": STUDY, "status": "unfinished"}) + "\n", encoding="utf-8")

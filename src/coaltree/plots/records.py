@@ -1,0 +1,84 @@
+"""Pictures of a records study: the outcome tree with the node that foretells cost, and cost by quarters of risk."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+from coaltree.plots.dendrogram import plot_dendrogram
+from coaltree.plots.layout import FAINT, INK, PALETTE, drawn_times, ladderised_order, node_places
+from coaltree.records.cost import CostCurves
+from coaltree.tree import Tree
+
+# From calm to alarming: the order of risk.
+_RISK_COLOURS = ("#44AA99", "#88CCEE", "#DDAA33", "#CC6677")
+
+
+def plot_cost_node(
+    tree: Tree, node: int | None = None, ax: Axes | None = None, *, support: npt.ArrayLike | None = None
+) -> Axes:
+    """Draw the tree of outcomes and circle one of its nodes.
+
+    Parameters
+    ----------
+    tree : Tree
+        Tree of the outcomes.
+    node : int, optional
+        Node to circle; a leaf is circled on its branch.
+    ax : Axes, optional
+        Where to draw; by default a new figure.
+    support : array-like (n−1,), optional
+        Posterior support of the clades.
+    """
+    if ax is None:
+        height = float(np.clip(0.26 * tree.n_leaves + 1.0, 2.5, 12.0))
+        _, ax = plt.subplots(figsize=(6.5, height), layout="constrained")
+    ax = plot_dendrogram(tree, ax, support=support)
+    if node is not None:
+        times, leaf_time = drawn_times(tree.times, "linear")
+        place = node_places(tree.children[None], ladderised_order(tree))[0, node]
+        if node < tree.n_leaves:  # on the branch, so that the name beside the tip stays legible
+            time = 0.5 * (leaf_time + times[tree.parents()[node] - tree.n_leaves])
+        else:
+            time = times[node - tree.n_leaves]
+        ax.plot([time], [place], "o", ms=15, mfc="none", mec=PALETTE[1], mew=2.4, zorder=6, clip_on=False)
+    return ax
+
+
+def plot_cost_curves(curves: CostCurves, ax: Axes | None = None, *, currency: str = "") -> Axes:
+    """Draw mean cumulative cost after the threshold by quarters of risk, with bootstrap bands.
+
+    Parameters
+    ----------
+    curves : CostCurves
+        What `coaltree.records.cost.cost_curves` gives.
+    ax : Axes, optional
+        Where to draw; by default a new figure.
+    currency : str
+        Unit of cost.
+    """
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
+    n_groups, n_days = curves.mean.shape
+    day = np.arange(n_days + 1)
+    for group in range(n_groups):
+        colour = _RISK_COLOURS[round(group * (len(_RISK_COLOURS) - 1) / (n_groups - 1))]
+        mean, low, high = (np.append(0.0, part[group]) for part in (curves.mean, curves.low, curves.high))
+        ax.fill_between(day, low, high, color=colour, alpha=0.25, linewidth=0)
+        ax.plot(day, mean, color=colour, linewidth=1.8)
+        rank = " (lowest risk)" if group == 0 else " (highest risk)" if group == n_groups - 1 else ""
+        text = f"quarter {group + 1}{rank}" if n_groups == 4 else f"group {group + 1}{rank}"
+        ax.annotate(text, (n_days, mean[-1]), (5, 0), textcoords="offset points", fontsize=8.5, color=INK, va="center")
+    ax.set_xlim(0, n_days * 1.28)
+    ax.set_xticks([tick for tick in ax.get_xticks() if tick <= n_days])
+    ax.set_ylim(bottom=0.0)
+    ax.set_xlabel("days after the threshold", color=INK, fontsize=9)
+    ax.set_ylabel(f"mean cumulative cost{f' ({currency})' if currency else ''}", color=INK, fontsize=9)
+    ax.tick_params(labelsize=8.5, colors=INK)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        ax.spines[side].set_color(FAINT)
+    return ax

@@ -1,0 +1,1 @@
+"""Medical records: dated codes → cohort, features, outcomes and costs → a study."""

@@ -1,0 +1,276 @@
+"""Future cost: from prices or payments, per day after the threshold, and which node of the outcome tree foretells it.
+
+Mean cumulative cost of a group up to day t, when some subjects leave early, is estimated by weighting each day's cost
+by the inverse probability of still being seen (Bang & Tsiatis 2000, with partitions of one day):
+
+    M(t) = (1/n) Σ_{d ≤ t} Σ_i cost_i(d) / G(d),
+
+where G(d) is the Kaplan–Meier estimate, within the group, of not having left before day d. Death is no leaving: the
+dead are known to cost nothing more. Leaving must not depend on cost given the group.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from coaltree.randomness import RandomState, as_generator
+from coaltree.records.codes import normalise, split
+from coaltree.records.cohort import Cohort
+from coaltree.records.engine import Events, fetch, fetch_large, memory_table
+from coaltree.records.errors import RecordsError
+from coaltree.records.reading import choose_columns
+from coaltree.validation import check_choice, check_count
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+CRITERIA = ("rank", "gap")
+N_RESAMPLES = 500
+LEVEL = 0.9
+N_GROUPS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """Cost of every subject on every day of the horizon, and how long each was seen.
+
+    Attributes
+    ----------
+    daily : CSR matrix (n, D)
+        Cost; column 0 is the first day of the horizon.
+    seen : ndarray (n,)
+        Days seen, from 0 to D: subject i was under observation on columns 0 … seen_i − 1.
+    died : ndarray (n,)
+        Whether observation ended by death within the horizon, so that later costs are known to be 0.
+    unpriced : dict
+        Codes of the price table's vocabularies without a price, with their numbers of events in the data.
+    """
+
+    daily: Any
+    seen: Ints
+    died: Bools
+    unpriced: dict[str, int]
+
+    @property
+    def total(self) -> Floats:
+        """Cost over the horizon as far as it was seen, (n,)."""
+        return np.asarray(self.daily.sum(axis=1)).ravel()
+
+    def take(self, rows: npt.NDArray[Any]) -> Costs:
+        """Costs of some subjects."""
+        return Costs(self.daily[rows], self.seen[rows], self.died[rows], self.unpriced)
+
+
+def load_prices(path: str | Path) -> dict[str, float]:
+    """Read a price table: CSV with columns code (VOCABULARY//CODE, or a bare HCPCS code) and price."""
+    prices: dict[str, float] = {}
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as stream:
+            rows = csv.DictReader(stream)
+            names = choose_columns(rows.fieldnames or [], ["code", "price"], [], f"the price table {path}")
+            for line, row in enumerate(rows, start=2):
+                code, text = (row[names["code"]] or "").strip(), (row[names["price"]] or "").strip()
+                if not code:
+                    raise RecordsError(f"{path}, row {line}: there is no code.")
+                try:
+                    price = float(text)
+                except ValueError:
+                    raise RecordsError(f"{path}, row {line}: the price {text!r} is not a number.") from None
+                if not 0 <= price < float("inf"):
+                    raise RecordsError(f"{path}, row {line}: the price {text} must be finite and not negative.")
+                normal = normalise(code if "/" in code else f"HCPCS//{code}")
+                if prices.setdefault(normal, price) != price:
+                    raise RecordsError(f"{path}, row {line}: {normal} has two prices, {prices[normal]} and {price}.")
+    except FileNotFoundError:
+        raise RecordsError(f"the price table {path} does not exist.") from None
+    except UnicodeDecodeError as error:
+        raise RecordsError(f"the price table {path} is not text in UTF-8: {error}.") from error
+    if not prices:
+        raise RecordsError(f"the price table {path} has no rows.")
+    return prices
+
+
+def future_costs(events: Events, cohort: Cohort, prices: Mapping[str, float] | None = None) -> Costs:
+    """Cost of every day of the horizon: events times their code's price, or the payments that events carry."""
+    first, last = cohort.rule.horizon
+    table = events.table.inner_join(cohort.window(first, last), "subject_id")
+    table = table.filter(table.time >= table.begins, table.time < table.ends)
+    unpriced: dict[str, int] = {}
+    if prices is not None:
+        known = {spelling: prices[code] for spelling, code in events.codes.items() if code in prices}
+        if not known:
+            raise RecordsError("no code of the data is in the price table; check its vocabulary, such as HCPCS//99213.")
+        unpriced = _unpriced(events, prices)
+        priced = memory_table({"code": list(known), "price": np.array(list(known.values()), dtype=np.float64)})
+        table = table.inner_join(priced, "code")
+        amount = table.price
+    elif events.has_cost:
+        table = table.filter(table.cost.notnull())
+        amount = table.cost
+    else:
+        raise RecordsError("events carry no cost; give a price table (cost.prices in the config).")
+    table = table.select(row=table.row, day=table.time.date(), amount=amount)
+    found = fetch_large(events.connection, table.group_by("row", "day").agg(amount=table.amount.sum()))
+    row = found["row"].astype(np.int64)
+    day = found["day"].astype("datetime64[D]").astype(np.int64) - cohort.threshold[row] - first
+    n_days = last - first + 1
+    daily = sparse.csr_matrix((found["amount"].astype(np.float64), (row, day)), shape=(len(cohort), n_days))
+    seen = np.clip(cohort.last_day - cohort.threshold - first + 1, 0, n_days)
+    within = cohort.last_day <= cohort.threshold + last
+    return Costs(daily, seen, cohort.died & within, unpriced)
+
+
+def _unpriced(events: Events, prices: Mapping[str, float]) -> dict[str, int]:
+    vocabularies = {split(code)[0] for code in prices}
+    missing = {s: c for s, c in events.codes.items() if c not in prices and split(c)[0] in vocabularies}
+    if not missing:
+        return {}
+    chosen = events.table.filter(events.table.code.isin(list(missing)))
+    found = fetch(chosen.group_by("code").agg(n=chosen.count()))
+    numbers: dict[str, int] = {}
+    for spelling, n in zip(found["code"].tolist(), found["n"].tolist(), strict=True):
+        numbers[missing[spelling]] = numbers.get(missing[spelling], 0) + int(n)
+    return dict(sorted(numbers.items()))
+
+
+# ---- means under censoring
+
+
+def _still_seen(seen: Ints, left: Bools, n_days: int, weights: Floats) -> Floats:
+    """Kaplan–Meier estimate of G for rows of weights (B, n): (B, D), the chance of not having left before each day."""
+    # A subject who is seen for s days can leave after day s − 1 and is at risk of it up to then.
+    day = np.arange(n_days)
+    at_risk = weights @ (seen[:, None] > day).astype(np.float64)
+    leaving = weights @ ((seen[:, None] - 1 == day) & left[:, None]).astype(np.float64)
+    stay = 1.0 - np.divide(leaving, at_risk, out=np.zeros_like(leaving), where=at_risk > 0)
+    return np.cumprod(np.concatenate([np.ones((len(stay), 1)), stay[:, :-1]], axis=1), axis=1)
+
+
+def mean_cumulative(costs: Costs, weights: Floats | None = None) -> Floats:
+    """M(t) for rows of weights (B, n), by default one row of ones: (B, D)."""
+    n, n_days = costs.daily.shape
+    weights = np.ones((1, n)) if weights is None else weights
+    left = (costs.seen < n_days) & ~costs.died
+    remaining = _still_seen(costs.seen, left, n_days, weights)
+    daily = np.asarray((costs.daily.T @ weights.T).T)
+    mean = np.divide(daily, remaining, out=np.zeros_like(daily), where=remaining > 0)
+    return np.cumsum(mean / weights.sum(axis=1, keepdims=True), axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class CostCurves:
+    """Mean cumulative cost of groups of rising risk, (G, D), with pointwise bootstrap bands."""
+
+    mean: Floats
+    low: Floats
+    high: Floats
+    n: Ints  # subjects of each group
+    level: float
+    n_resamples: int
+
+
+def cost_curves(
+    costs: Costs,
+    risk: npt.ArrayLike,
+    n_groups: int = N_GROUPS,
+    n_resamples: int = N_RESAMPLES,
+    level: float = LEVEL,
+    random_state: RandomState = 0,
+) -> CostCurves:
+    """Split subjects into groups of equal size by risk, and follow the cost of each."""
+    n_groups = check_count(n_groups, "n_groups", at_least=2)
+    risk = np.asarray(risk, dtype=np.float64)
+    if len(risk) < 2 * n_groups:
+        raise RecordsError(f"{len(risk)} subjects are too few for {n_groups} groups by risk.")
+    rng = as_generator(random_state)
+    order = np.argsort(risk, kind="stable")
+    parts = np.array_split(order, n_groups)
+    curves = []
+    for rows in parts:
+        group = costs.take(rows)
+        resamples = rng.multinomial(len(rows), np.full(len(rows), 1 / len(rows)), n_resamples).astype(np.float64)
+        drawn = mean_cumulative(group, resamples)
+        low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        curves.append((mean_cumulative(group)[0], low, high))
+    mean, low, high = (np.stack([curve[k] for curve in curves]) for k in range(3))
+    return CostCurves(mean, low, high, np.array([len(rows) for rows in parts]), level, n_resamples)
+
+
+# ---- the node that foretells cost
+
+
+@dataclass(frozen=True, eq=False)
+class NodeSeparation:
+    """How well the risk of each node of a tree separates training cost.
+
+    Attributes
+    ----------
+    rank_correlation : ndarray (n_nodes,)
+        Spearman correlation of risk and cost over the horizon, subjects who left weighted out.
+    gap : ndarray (n_nodes,)
+        Mean cost of the quarter with the highest risk minus that of the quarter with the lowest.
+    chosen : ndarray (n_nodes,)
+        Share of bootstrap resamples in which the node has the highest rank correlation.
+    best : int
+        The chosen node.
+    criterion : str
+        What it was chosen by.
+    """
+
+    rank_correlation: Floats
+    gap: Floats
+    chosen: Floats
+    best: int
+    criterion: str
+
+
+def node_separation(
+    costs: Costs, risk: Floats, criterion: str = "rank", n_resamples: int = 200, random_state: RandomState = 0
+) -> NodeSeparation:
+    """Compare the nodes of a tree by the separation of cost; `risk` has a column a node, (n, n_nodes)."""
+    check_choice(criterion, "criterion", CRITERIA)
+    from scipy.stats import rankdata
+
+    n, n_days = costs.daily.shape
+    left = (costs.seen < n_days) & ~costs.died
+    remaining = _still_seen(costs.seen, left, n_days, np.ones((1, n)))[0]
+    # Whoever did not leave is complete, and stands for those who left before its own last day as well.
+    weight = np.where(left, 0.0, 1.0 / np.maximum(remaining[np.maximum(costs.seen - 1, 0)], 1e-12))
+    complete = weight > 0
+    if complete.sum() < 2 * N_GROUPS:
+        raise RecordsError(f"the cost of only {int(complete.sum())} training subjects is known over the horizon.")
+    cost = rankdata(costs.total[complete])
+    ranks = rankdata(risk[complete], axis=0)
+    rng = as_generator(random_state)
+    resamples = rng.multinomial(int(complete.sum()), np.full(len(cost), 1 / len(cost)), n_resamples)
+    rows = np.vstack([np.ones(len(cost)), resamples]) * weight[complete]
+    correlation = _correlations(ranks, cost, rows)
+    winners = np.bincount(np.argmax(correlation[1:], axis=1), minlength=risk.shape[1])
+    quarter = max(n // N_GROUPS, 1)
+    gap = np.empty(risk.shape[1])
+    for node in range(risk.shape[1]):
+        order = np.argsort(risk[:, node], kind="stable")
+        low, high = (mean_cumulative(costs.take(part))[0, -1] for part in (order[:quarter], order[-quarter:]))
+        gap[node] = high - low
+    best = int(np.argmax(correlation[0] if criterion == "rank" else gap))
+    return NodeSeparation(correlation[0], gap, winners / max(n_resamples, 1), best, criterion)
+
+
+def _correlations(ranks: Floats, cost: Floats, weights: Floats) -> Floats:
+    """Weighted correlations of every column of `ranks` with `cost`, for rows of weights (B, n): (B, n_nodes)."""
+    total = weights.sum(axis=1, keepdims=True)
+    mean_rank, mean_cost = weights @ ranks / total, weights @ cost[:, None] / total
+    covariance = weights @ (ranks * cost[:, None]) / total - mean_rank * mean_cost
+    spread = (weights @ ranks**2 / total - mean_rank**2) * (weights @ cost[:, None] ** 2 / total - mean_cost**2)
+    scale = np.sqrt(np.maximum(spread, 0.0))
+    found: Floats = np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0)
+    return found

@@ -1,0 +1,45 @@
+"""The error that users of records meet, and the checks of settings that raise it."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+
+class RecordsError(ValueError):
+    """Something in the user's files or settings is wrong; the message says what and how to mend it."""
+
+
+def read_toml(file: Path, what: str) -> dict[str, Any]:
+    """Return the content of a TOML file; `what` it should be goes into the message if it is not."""
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecordsError(f"{what} {file} does not exist.") from None
+    except IsADirectoryError:
+        raise RecordsError(f"{what} {file} is a folder; name a TOML file.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecordsError(f"{what} {file} is not valid TOML: {error}.") from error
+
+
+def check_keys(given: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Refuse a key that is not known, with the nearest one as a suggestion."""
+    known = list(known)
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(map(str, known))}."
+            raise RecordsError(f"{where}: {key!r} is not known. {hint}")
+
+
+def need(module: str) -> Any:
+    """Import an optional dependency of records, or say how to get it."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"coaltree.records needs {module}: pip install 'coaltree[records]'.") from error

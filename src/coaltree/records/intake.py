@@ -1,0 +1,314 @@
+"""The way in: rows of any source become MEDS events, and every row that cannot is listed.
+
+Sources are read batch by batch. A row without a subject, a code or a readable date is written to rejected.csv with its
+file, line and value; nothing is dropped silently. Codes get their normal spelling. The events are then sorted by
+subject and time and written in shards that keep every subject together.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import json
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree._version import __version__
+from coaltree.records.codes import is_regular, normalise, split
+from coaltree.records.engine import connect, fetch
+from coaltree.records.errors import RecordsError, need
+from coaltree.validation import check_choice
+
+COMMAND = "coaltree records import"
+DUPLICATES = ("keep", "drop")
+ROWS_PER_SHARD = 5_000_000
+_EPOCH = datetime.datetime(1970, 1, 1)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+class Intake:
+    """Collects events and rejected rows while a source is read."""
+
+    def __init__(self, folder: Path, zone: ZoneInfo | None, date_format: str | None) -> None:
+        pa = need("pyarrow")
+        self.schema = pa.schema(
+            [
+                ("subject_id", pa.int64()),
+                ("time", pa.timestamp("us")),
+                ("code", pa.string()),
+                ("numeric_value", pa.float32()),
+                ("cost", pa.float64()),
+            ]
+        )
+        self.staged = folder / "staged.parquet"
+        self._writer = need("pyarrow.parquet").ParquetWriter(self.staged, self.schema, compression="zstd")
+        self._rejects = (folder / "rejected.csv").open("w", newline="", encoding="utf-8")
+        self._list = csv.writer(self._rejects)
+        self._list.writerow(["file", "row", "column", "value", "reason"])
+        self._zone = zone
+        self._format = date_format
+        self._codes: dict[str, str] = {}
+        self._times: dict[str, int | None] = {}
+        self._subjects: dict[str, int] | None = None
+        self.n_events = 0
+        self.n_read: Counter[str] = Counter()
+        self.n_rejected: Counter[str] = Counter()
+        self.notes: list[str] = []
+
+    @property
+    def subjects(self) -> dict[str, int] | None:
+        """Number of each subject, if the source names them by texts."""
+        return self._subjects
+
+    def irregular_codes(self) -> list[str]:
+        """Codes that do not have the shape of their vocabulary; they are kept as they are."""
+        return sorted({code for code in self._codes.values() if not is_regular(*split(code))})
+
+    def reject(self, file: str, row: int, column: str, value: Any, reason: str) -> None:
+        """List a row that does not become an event."""
+        self._list.writerow([file, row, column, "" if value is None else value, reason])
+        self.n_rejected[reason] += 1
+
+    def subject_ids(self, values: Any, file: str, rows: npt.NDArray[np.int64], column: str) -> Any:
+        """Return int64 subjects with nulls for those rejected; texts are numbered in order of appearance."""
+        pa, pc = need("pyarrow"), need("pyarrow.compute")
+        if pa.types.is_integer(values.type):
+            numbers = values.cast(pa.int64())
+        else:
+            texts = pc.utf8_trim_whitespace(values.cast(pa.string()))
+            texts = pc.if_else(pc.equal(texts, ""), None, texts)
+            numeric = pc.match_substring_regex(texts, r"^-?\d{1,18}$")
+            if self._subjects is None and not self.n_events and not bool(pc.all(numeric).as_py()):
+                self._subjects = {}
+            if self._subjects is not None:
+                coded = texts.dictionary_encode()
+                known = [self._subjects.setdefault(t, len(self._subjects) + 1) for t in coded.dictionary.to_pylist()]
+                numbers = pa.array(known, pa.int64()).take(coded.indices)
+            else:
+                for i in np.flatnonzero(~np.asarray(pc.fill_null(numeric, True))):
+                    self.reject(file, int(rows[i]), column, texts[i].as_py(), "subject is not an integer")
+                numbers = pc.if_else(numeric, texts, None).cast(pa.int64())
+                values = pc.if_else(pc.fill_null(numeric, True), values, "x")  # already listed
+        for i in np.flatnonzero(np.asarray(pc.is_null(numbers)) & np.asarray(_blank(values))):
+            self.reject(file, int(rows[i]), column, None, "no subject")
+        return numbers
+
+    def times(self, values: Any, file: str, rows: npt.NDArray[np.int64], column: str, static: bool = False) -> Any:
+        """Return naive microseconds with nulls for those rejected; `static` allows events without a time."""
+        pa, pc = need("pyarrow"), need("pyarrow.compute")
+        if pa.types.is_date(values.type):
+            values = values.cast(pa.timestamp("us"))
+        if pa.types.is_timestamp(values.type):
+            if values.type.tz is not None:
+                if self._zone is None:
+                    raise _zone_error(file, None, column, f"type {values.type}")
+                values = pc.local_timestamp(values.cast(pa.timestamp("us", self._zone.key)))
+            stamps = values.cast(pa.timestamp("us"), safe=False)
+        else:
+            texts = values.cast(pa.string())
+            coded = texts.dictionary_encode()
+            parsed = [self._parse(text, file, column) for text in coded.dictionary.to_pylist()]
+            stamps = pa.array(parsed, pa.int64()).take(coded.indices).cast(pa.timestamp("us"))
+            wrong = np.asarray(pc.is_null(stamps)) & ~np.asarray(_blank(texts))
+            for i in np.flatnonzero(wrong):
+                self.reject(file, int(rows[i]), column, texts[i].as_py(), "date cannot be read")
+        if not static:
+            for i in np.flatnonzero(np.asarray(_blank(values))):
+                self.reject(file, int(rows[i]), column, None, "no date")
+        return stamps
+
+    def _parse(self, text: str, file: str, column: str) -> int | None:
+        text = text.strip()
+        if text in self._times:
+            return self._times[text]
+        try:
+            if self._format is not None:
+                stamp = datetime.datetime.strptime(text, self._format)
+            else:
+                stamp = datetime.datetime.fromisoformat(text)
+        except ValueError:
+            self._times[text] = None
+            return None
+        if stamp.tzinfo is not None:
+            if self._zone is None:
+                raise _zone_error(file, None, column, repr(text))
+            stamp = stamp.astimezone(self._zone).replace(tzinfo=None)
+        self._times[text] = (stamp - _EPOCH) // _MICROSECOND
+        return self._times[text]
+
+    def numbers(self, values: Any, file: str, rows: npt.NDArray[np.int64], column: str) -> Any:
+        """Return float64; a text that is no number is listed, and its event loses only the number."""
+        pa, pc = need("pyarrow"), need("pyarrow.compute")
+        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+            return values.cast(pa.float64())
+        texts = pc.utf8_trim_whitespace(values)
+        fine = pc.match_substring_regex(texts, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+        for i in np.flatnonzero(~np.asarray(pc.fill_null(fine, True)) & ~np.asarray(_blank(texts))):
+            self.reject(file, int(rows[i]), column, texts[i].as_py(), "not a number (the event is kept without it)")
+        return pc.if_else(fine, texts, None).cast(pa.float64())
+
+    def add(
+        self, subject: Any, time: Any, code: Any, value: Any = None, cost: Any = None, static: bool = False
+    ) -> None:
+        """Write events, but for rows, listed before, whose subject, code or (unless `static`) time is null."""
+        pa, pc = need("pyarrow"), need("pyarrow.compute")
+        coded = code.cast(pa.string()).dictionary_encode()
+        normal = [self._codes.setdefault(text, normalise(text)) for text in coded.dictionary.to_pylist()]
+        n = len(code)
+        table = pa.table(
+            {
+                "subject_id": subject,
+                "time": time if time is not None else pa.nulls(n, pa.timestamp("us")),
+                "code": pa.array(normal, pa.string()).take(coded.indices),
+                "numeric_value": (value if value is not None else pa.nulls(n)).cast(pa.float32(), safe=False),
+                "cost": (cost if cost is not None else pa.nulls(n)).cast(pa.float64()),
+            },
+            schema=self.schema,
+        )
+        keep = pc.and_(pc.is_valid(table["subject_id"]), pc.is_valid(table["code"]))
+        if not static:
+            keep = pc.and_(keep, pc.is_valid(table["time"]))
+        table = table.filter(keep)
+        self.n_events += len(table)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        """Finish the files."""
+        self._writer.close()
+        self._rejects.close()
+
+
+def _blank(values: Any) -> Any:
+    """Whether a value is null or, as a text, empty."""
+    pa, pc = need("pyarrow"), need("pyarrow.compute")
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        return pc.fill_null(pc.equal(pc.utf8_trim_whitespace(values), ""), True)
+    return pc.is_null(values)
+
+
+def _zone(name: str | None) -> ZoneInfo | None:
+    if name is None:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise RecordsError(f"timezone={name!r} is not a known zone; write it like Europe/Paris or UTC.") from error
+
+
+def _zone_error(file: str, row: int | None, column: str, value: str) -> RecordsError:
+    where = f"{file}, row {row}" if row is not None else file
+    return RecordsError(
+        f"{where}: {column} has a time zone ({value}), and days depend on it. State in timezone (on the command line "
+        "--timezone) whose local time to store, for example Europe/Paris."
+    )
+
+
+@contextmanager
+def import_into(
+    out: str | Path,
+    source: str,
+    timezone: str | None = None,
+    date_format: str | None = None,
+    duplicates: str = "keep",
+) -> Iterator[Intake]:
+    """Yield an Intake whose events become the MEDS dataset `out` when the block ends without an error."""
+    check_choice(duplicates, "duplicates", DUPLICATES)
+    zone = _zone(timezone)
+    destination = Path(out).expanduser().resolve()
+    if destination.exists() and not _replaceable(destination):
+        raise RecordsError(f"{destination} exists and was not made by `{COMMAND}`. Choose another folder.")
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    draft = destination.parent / f".{destination.name}.{secrets.token_hex(8)}.tmp"
+    draft.mkdir()
+    try:
+        intake = Intake(draft, zone, date_format)
+        try:
+            yield intake
+        finally:
+            intake.close()
+        _finish(intake, draft, source, duplicates)
+        if destination.exists():
+            old = draft.with_suffix(".old")
+            destination.rename(old)
+            draft.rename(destination)
+            shutil.rmtree(old)
+        else:
+            draft.rename(destination)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _replaceable(folder: Path) -> bool:
+    if not folder.is_dir():
+        return False
+    if not any(folder.iterdir()):
+        return True
+    try:
+        summary = json.loads((folder / "metadata" / "dataset.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(summary, dict) and summary.get("command") == COMMAND
+
+
+def _finish(intake: Intake, draft: Path, source: str, duplicates: str) -> None:
+    """Sort into shards, count duplicates, describe."""
+    if intake.n_events == 0:
+        reasons = "; ".join(f"{n} × {reason}" for reason, n in intake.n_rejected.most_common()) or "no rows"
+        raise RecordsError(f"no events in {source}: {reasons}.")
+    ibis = need("ibis")
+    connection = connect()
+    staged = connection.read_parquet(str(intake.staged))
+    n_shards = -(-intake.n_events // ROWS_PER_SHARD)
+    n_duplicates = n_written = 0
+    (draft / "data").mkdir()
+    (draft / "metadata").mkdir()
+    order = [ibis.asc("subject_id"), ibis.asc("time", nulls_first=True), *map(ibis.asc, ("code", "cost"))]
+    for shard in range(n_shards):
+        part = staged.filter((staged.subject_id % n_shards + n_shards) % n_shards == shard)
+        distinct = part.distinct()
+        n_all, n_distinct = (int(t.count().to_pyarrow().as_py()) for t in (part, distinct))
+        n_duplicates += n_all - n_distinct
+        chosen = distinct if duplicates == "drop" else part
+        n_written += n_distinct if duplicates == "drop" else n_all
+        if n_all:
+            chosen.order_by(order).to_parquet(draft / "data" / f"{shard:04d}.parquet")
+    found = fetch(staged.agg(n=staged.subject_id.nunique(), first=staged.time.min(), last=staged.time.max()))
+    connection.disconnect()
+    intake.staged.unlink()
+    if intake.subjects is not None:
+        pa = need("pyarrow")
+        named = pa.table({"subject_id": list(intake.subjects.values()), "source_id": list(intake.subjects)})
+        need("pyarrow.parquet").write_table(named, draft / "metadata" / "subjects.parquet")
+    irregular = intake.irregular_codes()
+    summary = {
+        "command": COMMAND,
+        "dataset_name": source,
+        "etl_name": "coaltree.records",
+        "etl_version": __version__,
+        "meds_version": "0.4.1",
+        "n_subjects": int(found["n"][0]),
+        "n_events": n_written,
+        "rows_read": dict(intake.n_read),
+        "rejected": dict(intake.n_rejected),
+        "duplicates": {"policy": duplicates, "exact_copies": n_duplicates},
+        "irregular_codes": {"number": len(irregular), "first": irregular[:20]},
+        "first_time": str(found["first"][0]),
+        "last_time": str(found["last"][0]),
+        "notes": intake.notes,
+    }
+    (draft / "metadata" / "dataset.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+
+def import_summary(out: str | Path) -> dict[str, Any]:
+    """Return what an import counted."""
+    summary: dict[str, Any] = json.loads((Path(out) / "metadata" / "dataset.json").read_text(encoding="utf-8"))
+    return summary

@@ -1,0 +1,111 @@
+"""Labels: which outcomes happened in the horizon, and for whom the question has no answer.
+
+Y_ij is 1 if subject i has an event of outcome j in the horizon and not after the last day of observation. Otherwise it
+is NaN if observation ended before the horizon did, and else 0. Death completes the answer about death itself; whether
+it censors the other outcomes or makes them 0 is CohortRule.death. An outcome that happened before the horizon makes
+the label NaN, removes the subject, or is ignored: CohortRule.prior_outcome.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree.records.cohort import Cohort
+from coaltree.records.engine import Events, fetch, memory_table, timestamps
+from coaltree.records.errors import need
+from coaltree.records.outcomes import OutcomeSet
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_SINCE = -100_000  # days before a threshold: all of the past
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Y and why some of it is undefined.
+
+    Attributes
+    ----------
+    cohort : Cohort
+        The subjects of the rows; fewer than were given if prior outcomes remove subjects.
+    Y : ndarray (n, P)
+        0, 1 or NaN.
+    prior : ndarray (n, P)
+        Whether the outcome happened before the horizon.
+    censored : ndarray (n, P)
+        Whether observation ended before an answer.
+    """
+
+    cohort: Cohort
+    Y: Floats
+    prior: Bools
+    censored: Bools
+
+
+def build_labels(events: Events, cohort: Cohort, outcomes: OutcomeSet) -> Labels:
+    """Label every subject of the cohort with every outcome."""
+    n, n_outcomes = len(cohort), len(outcomes.outcomes)
+    happened, prior = np.zeros((2, n, n_outcomes), dtype=bool)
+    pairs = outcomes.match(events.codes)
+    if pairs:
+        found = fetch(_query(events, cohort, pairs))
+        row, column = found["row"].astype(np.int64), found["outcome"].astype(np.int64)
+        happened[row, column] = found["n_within"] > 0
+        prior[row, column] = found["n_before"] > 0
+    incomplete = cohort.last_day < cohort.threshold + cohort.rule.horizon[1]
+    if cohort.rule.death == "negative":
+        incomplete = incomplete & ~cohort.died
+    censored = incomplete[:, None] & ~happened
+    if outcomes.death is not None:
+        censored[:, outcomes.death] &= ~cohort.died
+    Y = happened.astype(np.float64)
+    Y[censored] = np.nan
+    if cohort.rule.prior_outcome == "mask":
+        Y[prior] = np.nan
+    elif cohort.rule.prior_outcome == "remove":
+        clean = np.asarray(~prior.any(axis=1))
+        cohort = cohort.take(clean, "have had none of the outcomes before")
+        Y, prior, censored = Y[clean], prior[clean], censored[clean]
+    return Labels(cohort, Y, prior, censored)
+
+
+def _query(events: Events, cohort: Cohort, pairs: list[tuple[str, int]]) -> object:
+    """Numbers of events of each outcome before and within the horizon, for subjects with any."""
+    window = cohort.window(_SINCE, cohort.rule.horizon[1])
+    begins = memory_table({"row": np.arange(len(cohort)), "at": timestamps(cohort.threshold + cohort.rule.horizon[0])})
+    meaning = memory_table(
+        {"code": [code for code, _ in pairs], "outcome": np.array([j for _, j in pairs], dtype=np.int32)}
+    )
+    table = events.table[["subject_id", "time", "code"]].inner_join(meaning, "code")
+    table = table.inner_join(window, "subject_id").inner_join(begins, "row")
+    table = table.filter(table.time < table.ends)
+    return table.group_by("row", "outcome").agg(
+        n_before=table.count(where=table.time < table.at), n_within=table.count(where=table.time >= table.at)
+    )
+
+
+def write_labels(labels: Labels, outcomes: OutcomeSet, folder: str | Path) -> list[Path]:
+    """Write one MEDS label file an outcome, labels/KEY.parquet, without the subjects whose label is undefined."""
+    pa, meds = need("pyarrow"), need("meds")
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    # A prediction is made with what is known up to the last moment of the lookback.
+    times = timestamps(labels.cohort.threshold + labels.cohort.rule.lookback[1] + 1) - np.timedelta64(1, "us")
+    files = []
+    for j, outcome in enumerate(outcomes.outcomes):
+        known = ~np.isnan(labels.Y[:, j])
+        table = pa.table(
+            {
+                "subject_id": labels.cohort.subject[known],
+                "prediction_time": pa.array(times[known]),
+                "boolean_value": labels.Y[known, j] == 1.0,
+            }
+        )
+        files.append(target / f"{outcome.key}.parquet")
+        need("pyarrow.parquet").write_table(meds.LabelSchema.align(table), files[-1])
+    return files

@@ -1,0 +1,108 @@
+"""Outcomes defined by codes: read from a TOML file that users can edit, matched against the codes that occur.
+
+Codes are matched in Python, once for each distinct code, and the engine joins the result: the rule is exact, the same
+on every engine, and a data set has few distinct codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coaltree.records.codes import DEATH, ICD9, ICD9_PROCEDURE, ICD10, ICD10_PROCEDURE, CodePattern
+from coaltree.records.errors import RecordsError, check_keys, read_toml
+
+SHIPPED = Path(__file__).with_name("outcomes.toml")
+_VOCABULARIES = {
+    "icd9": ICD9,
+    "icd9_procedure": ICD9_PROCEDURE,
+    "icd10": ICD10,
+    "icd10_procedure": ICD10_PROCEDURE,
+    "hcpcs": "HCPCS",
+    "codes": "",
+}
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A named family of codes."""
+
+    key: str
+    name: str
+    patterns: tuple[CodePattern, ...]
+
+    def matches(self, code: str) -> bool:
+        """Whether a code, in any dialect, belongs to the family."""
+        return any(pattern.matches(code) for pattern in self.patterns)
+
+    @property
+    def is_death(self) -> bool:
+        """Whether this is death itself, which other outcomes are censored by."""
+        return any(pattern == CodePattern("", DEATH) for pattern in self.patterns)
+
+    def describe(self) -> str:
+        """Return the patterns as one line of text."""
+        by_vocabulary: dict[str, list[str]] = {}
+        for pattern in self.patterns:
+            by_vocabulary.setdefault(pattern.vocabulary, []).append(pattern.text)
+        return "; ".join(f"{vocabulary} {', '.join(texts)}".strip() for vocabulary, texts in by_vocabulary.items())
+
+
+@dataclass(frozen=True)
+class OutcomeSet:
+    """The outcomes of a study and the codes that make a subject eligible (None: everybody is)."""
+
+    outcomes: tuple[Definition, ...]
+    inclusion: Definition | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the outcomes, in order."""
+        return tuple(outcome.name for outcome in self.outcomes)
+
+    @property
+    def death(self) -> int | None:
+        """Position of death among the outcomes."""
+        return next((i for i, outcome in enumerate(self.outcomes) if outcome.is_death), None)
+
+    def match(self, codes: Iterable[str]) -> list[tuple[str, int]]:
+        """Return the pairs (code, position of an outcome) that belong together; a code may define several outcomes."""
+        return [(code, i) for code in codes for i, outcome in enumerate(self.outcomes) if outcome.matches(code)]
+
+
+def load_outcomes(path: str | Path | None = None, keys: Sequence[str] | None = None) -> OutcomeSet:
+    """Read definitions from a TOML file (default: the 21 that the package ships); `keys` selects some of them."""
+    file = Path(path) if path is not None else SHIPPED
+    content = read_toml(file, "the file of outcome definitions")
+    check_keys(content, ("inclusion", "outcomes"), str(file))
+    tables = content.get("outcomes", {})
+    if not isinstance(tables, dict) or not tables:
+        raise RecordsError(f"{file} defines no outcomes: it needs at least one table [outcomes.some_key].")
+    wanted = list(tables) if keys is None else list(keys)
+    check_keys(dict.fromkeys(wanted), tables, f"the outcomes chosen from {file}")
+    outcomes = tuple(_definition(key, tables[key], f"{file}, [outcomes.{key}]") for key in wanted)
+    inclusion = content.get("inclusion")
+    return OutcomeSet(
+        outcomes, _definition("inclusion", inclusion, f"{file}, [inclusion]") if inclusion is not None else None
+    )
+
+
+def _definition(key: str, table: Any, where: str) -> Definition:
+    if not isinstance(table, dict):
+        raise RecordsError(f"{where} must be a table with a name and lists of codes.")
+    check_keys(table, ("name", *_VOCABULARIES), where)
+    patterns = []
+    for field, vocabulary in _VOCABULARIES.items():
+        texts = table.get(field, [])
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            raise RecordsError(f'{where}: {field} must be a list of texts such as ["410", "411.1"].')
+        for text in texts:
+            try:
+                patterns.append(CodePattern(vocabulary, text))
+            except ValueError as error:
+                raise RecordsError(f"{where}: {error}") from error
+    if not patterns:
+        raise RecordsError(f"{where} has no codes; give at least one of {', '.join(_VOCABULARIES)}.")
+    return Definition(key, str(table.get("name", key)), tuple(patterns))
