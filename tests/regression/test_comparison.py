@@ -99,6 +99,14 @@ def test_linear_predictor_ranks(data):
     np.testing.assert_allclose(found.auroc[0], found.auroc[1])
 
 
+def test_resamples_are_shared(result):
+    assert result.resampled_auroc.shape == (3, 3, 200)
+    counts = scores.resample_counts(len(result.Y), 200, result.seed)
+    for m, j in ((0, 2), (2, 1)):
+        expected = scores.bootstrap_auroc(result.Y[:, j], result.score[m, :, j], result.folds, counts=counts)
+        np.testing.assert_array_equal(result.resampled_auroc[m, j], expected)
+
+
 def test_differences_are_paired(result):
     rows = result.differences("good")
     assert [row["outcome"] for row in rows] == ["a", "b", "c", "mean"] * 2

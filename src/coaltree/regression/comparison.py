@@ -85,15 +85,10 @@ class Comparison:
     def resampled_auroc(self) -> FloatArray:
         """Area under the ROC curve of bootstrap resamples, (M, P, B); the same resamples for all."""
         counts = scores.resample_counts(len(self.Y), self.n_resamples, self.seed)
-        return np.array(
-            [
-                [
-                    scores.bootstrap_auroc(y, s, self.folds, counts=counts)
-                    for y, s in zip(self.Y.T, table.T, strict=True)
-                ]
-                for table in self.score
-            ]
-        )
+        out = np.empty((len(self.methods), len(self.outcomes), self.n_resamples))
+        for m, j in np.ndindex(out.shape[:2]):
+            out[m, j] = scores.bootstrap_auroc(self.Y[:, j], self.score[m, :, j], self.folds, counts=counts)
+        return out
 
     def intervals(self, level: float = LEVEL) -> FloatArray:
         """Bootstrap interval of every area under the ROC curve, (M, P, 2)."""
