@@ -1,0 +1,42 @@
+"""Trading first merges against leaf noise."""
+
+import numpy as np
+import pytest
+
+import coaltree as ct
+from coaltree.inference.learn import Unknowns
+from coaltree.model.covariance import HuangWand
+from coaltree.model.diffusion import log_likelihood
+from coaltree.regression.chain import draw_offset
+from tests.model.invariance import LIMIT
+from tests.seeds import seed
+
+
+def state(n, rng):
+    tree = ct.sample_tree(n, random_state=rng)
+    return Unknowns(tree, HuangWand(4.0, 1.0).sample_prior(2, rng), np.full(n, rng.exponential()))
+
+
+@pytest.mark.parametrize("n", [2, 3, 10])
+def test_likelihood_stays_and_first_merges_are_drawn_from_their_conditional(n):
+    rng = np.random.default_rng(seed(n))
+    now = state(n, rng)
+    X = rng.standard_normal((n, 2))
+    before = log_likelihood(now.tree, X, now.covariance.matrix(), now.leaf_noise)
+    total = now.tree.times[0] + now.leaf_noise[0]
+    firsts = []
+    for _ in range(1500):
+        now = draw_offset(now, rng)
+        firsts.append(now.tree.times[0])
+    assert now.tree.times[0] + now.leaf_noise[0] == pytest.approx(total)
+    assert log_likelihood(now.tree, X, now.covariance.matrix(), now.leaf_noise) == pytest.approx(before, rel=1e-9)
+    grid = (np.arange(20_000) + 0.5) / 20_000 * total
+
+    def z(rate):
+        weight = np.exp(-rate * grid)
+        mean = (weight * grid).sum() / weight.sum()
+        return abs(np.mean(firsts) - mean) / (np.std(firsts) / np.sqrt(len(firsts)))
+
+    rate = n * (n - 1) / 2 - 1
+    assert z(rate) < LIMIT
+    assert z(2 * rate + 3) > LIMIT
