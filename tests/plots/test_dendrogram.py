@@ -157,8 +157,21 @@ def test_support_text_is_dropped_when_crowded():
     ax = plot_dendrogram(tree, support=np.full(99, 0.8))
     assert len(ax.texts) == 0
     assert len(dots_of(ax).get_offsets()) == 98
-    huge = plot_dendrogram(random_tree(np.random.default_rng(0), 1000), support=np.full(999, 0.8))
-    assert not [c for c in huge.collections if isinstance(c, PathCollection)]
+
+
+def test_largest_clades_keep_their_marks_when_crowded():
+    tree = random_tree(np.random.default_rng(0), 1000)
+    ax = plot_dendrogram(tree, support=np.full(999, 0.8), intervals=np.stack([0.9 * tree.times, 1.1 * tree.times], 1))
+    at = dots_of(ax).get_offsets()
+    assert 5 <= len(at) <= 100
+    assert len(ax.texts) == len(at)
+    points = ax.transData.transform(at) * 72 / ax.figure.dpi
+    apart = np.abs(points[:, None] - points).max(axis=2)
+    assert apart[np.triu_indices(len(at), 1)].min() >= 17
+    sizes = tree.sizes()[np.searchsorted(tree.times, at[:, 0])]
+    assert sizes[0] == sizes.max() > 100
+    bars = lines_of(ax)[0].get_segments()
+    assert 5 <= len(bars) < 300
 
 
 def test_intervals():

@@ -103,7 +103,7 @@ def test_a_checkpoint_of_another_run_is_refused(change, tmp_path):
 def test_a_damaged_checkpoint_is_named(content, tmp_path):
     path = tmp_path / "chains.npz"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"chains\.npz cannot be read"):
+    with pytest.raises(ValueError, match=r"chains\.npz is not a readable"):
         fit(checkpoint=path)
     assert path.read_bytes() == content
 

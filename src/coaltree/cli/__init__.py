@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from coaltree._version import __version__
-from coaltree.cli import demo
+from coaltree.cli import cluster, demo, regress
+from coaltree.cli.fit import FitOptions
 from coaltree.cli.folder import FolderError
+from coaltree.cli.table import TableError
+from coaltree.inference.proposals import METHODS
 
 app = typer.Typer(
     help="Bayesian hierarchical clustering with Kingman's coalescent.",
@@ -48,6 +52,165 @@ def _demo(
         demo.run(out, particles, seed)
     except FolderError as error:
         raise typer.BadParameter(str(error), param_hint="--out") from error
+
+
+class Covariance(StrEnum):
+    """Families of Φ that a table alone can inform."""
+
+    spherical = "spherical"
+    diagonal = "diagonal"
+    wishart = "wishart"
+
+
+Method = StrEnum("Method", ["auto", *METHODS])  # type: ignore[misc]
+_DEFAULT = FitOptions()
+_COVARIANCE, _METHOD = Covariance(_DEFAULT.covariance), Method(_DEFAULT.method)
+
+
+@app.command(name="cluster")
+def _cluster(
+    context: typer.Context,
+    table: Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or npy; one row per thing to cluster.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    id_column: Annotated[str | None, typer.Option(help="Column with the names of the rows.")] = None,
+    features: Annotated[list[str] | None, typer.Option(help="Columns to cluster by: a,b,c. All if not given.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out: a,b,c.")] = None,
+    header: Annotated[
+        bool | None,
+        typer.Option("--header/--no-header", help="Whether the first line names the columns; else it is looked at."),
+    ] = None,
+    drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")] = False,
+    standardise: Annotated[
+        bool, typer.Option(help="Scale columns to standard deviation 1; switch off if all have the same unit.")
+    ] = _DEFAULT.standardise,
+    covariance: Annotated[
+        Covariance, typer.Option(help="One variance for all columns, one for each, or a full matrix.")
+    ] = _COVARIANCE,
+    leaf_noise: Annotated[
+        str, typer.Option(help="Variance of a row around its true value, in units of the covariance; or learn.")
+    ] = str(_DEFAULT.leaf_noise),
+    particles: Annotated[
+        int, typer.Option(min=2, max=100_000, help="Trees in the posterior, and in each step of learning.")
+    ] = _DEFAULT.n_particles,
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations of learning.")] = _DEFAULT.n_iter,
+    burn_in: Annotated[int, typer.Option(min=0, help="Iterations to drop.")] = _DEFAULT.burn_in,
+    method: Annotated[Method, typer.Option(help="Sampler of trees.")] = _METHOD,
+    n_clusters: Annotated[int | None, typer.Option(min=1, help="Number of clusters; chosen if not given.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same files.")] = _DEFAULT.seed,
+    jobs: Annotated[int, typer.Option(min=-1, help="Threads; -1 for all. They do not change the result.")] = -1,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what this command wrote into the folder before.")
+    ] = False,
+) -> None:
+    """Cluster the rows of a table: posterior trees, clusters, and a page that tells what to believe."""
+    options = FitOptions(
+        covariance=covariance.value,
+        method=method.value,
+        n_particles=particles,
+        n_iter=iterations,
+        burn_in=burn_in,
+        leaf_noise=_as_noise(leaf_noise),
+        n_clusters=n_clusters,
+        standardise=standardise,
+        seed=seed,
+        n_jobs=jobs,
+    )
+    if burn_in >= iterations:
+        raise typer.BadParameter(f"must be below --iterations {iterations}.", param_hint="--burn-in")
+    if jobs == 0:
+        raise typer.BadParameter("must be -1 or at least 1.", param_hint="--jobs")
+    try:
+        cluster.run(
+            table,
+            out,
+            options,
+            id_column=id_column,
+            features=features or (),
+            drop=drop or (),
+            header=header,
+            drop_missing=drop_missing,
+            overwrite=overwrite,
+            command=cluster.command_line(context),
+        )
+    except TableError as error:
+        raise typer.BadParameter(str(error), param_hint="table") from error
+    except FolderError as error:
+        raise typer.BadParameter(str(error), param_hint="--out") from error
+    except ValueError as error:  # the library names the argument and the fix
+        raise typer.BadParameter(str(error)) from error
+
+
+def _as_noise(text: str) -> str | float:
+    if text == "learn":
+        return text
+    try:
+        noise = float(text)
+    except ValueError:
+        noise = -1.0
+    if not 0.0 <= noise < float("inf"):
+        raise typer.BadParameter(
+            f"must be a number that is not negative, or learn, got {text!r}.", param_hint="--leaf-noise"
+        )
+    return noise
+
+
+@app.command(name="regress")
+def _regress(
+    context: typer.Context,
+    features: Annotated[Path, typer.Option(help="CSV, TSV, Parquet or npy: numbers, one row per case.")],
+    outcomes: Annotated[Path, typer.Option(help="The same for outcomes: 0 or 1, empty where unknown.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    id_column: Annotated[
+        str | None, typer.Option(help="Column of both tables that identifies a row; else rows are in the same order.")
+    ] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out: a,b,c.")] = None,
+    folds: Annotated[int, typer.Option(min=0, help="Folds of the comparison; 0 leaves it out.")] = 10,
+    iterations: Annotated[int, typer.Option(min=2, help="Iterations of every chain.")] = 1000,
+    burn_in: Annotated[int, typer.Option(min=0, help="Iterations to drop.")] = 300,
+    chains: Annotated[int, typer.Option(min=1, help="Chains of the final fit; one in every fold.")] = 2,
+    particles: Annotated[int, typer.Option(min=2, help="Particles of the tree step.")] = 50,
+    baselines: Annotated[
+        str, typer.Option(help="Methods to compare with, a,b,c; none, or all (a random forest takes long).")
+    ] = regress.DEFAULT_BASELINES,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same results.")] = 0,
+    jobs: Annotated[int, typer.Option(min=-1, help="Fits side by side; -1 for all processors.")] = 1,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder that keeps finished folds, so that an interrupted run can go on.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what this command wrote into the folder before.")
+    ] = False,
+) -> None:
+    """Predict many binary outcomes together over a learned tree, and compare with one model an outcome."""
+    if burn_in >= iterations:
+        raise typer.BadParameter(f"must be below --iterations {iterations}.", param_hint="--burn-in")
+    if folds == 1:
+        raise typer.BadParameter("must be 0 or at least 2.", param_hint="--folds")
+    if jobs == 0:
+        raise typer.BadParameter("must be -1 or at least 1.", param_hint="--jobs")
+    try:
+        chosen = regress.choose_baselines(baselines)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--baselines") from error
+    options = regress.RegressOptions(folds, iterations, burn_in, chains, particles, chosen, seed, jobs)
+    try:
+        regress.run(
+            features,
+            outcomes,
+            out,
+            options,
+            id_column=id_column,
+            drop=drop or (),
+            overwrite=overwrite,
+            checkpoint=checkpoint,
+            command=cluster.command_line(context),
+        )
+    except TableError as error:
+        raise typer.BadParameter(str(error), param_hint="--features, --outcomes") from error
+    except FolderError as error:
+        raise typer.BadParameter(str(error), param_hint="--out") from error
+    except ValueError as error:  # the library names the argument and the fix
+        raise typer.BadParameter(str(error)) from error
 
 
 def main() -> None:

@@ -33,7 +33,9 @@ IntArray = npt.NDArray[np.int64]
 
 _SUPPORT_COLOURS = LinearSegmentedColormap.from_list("support", ["#FFFFFF", INK])
 _SUPPORT_TEXT_ROOM = 9.0  # points per leaf below which supports are shown by shade alone
-_MARKER_ROOM = 2.5  # points per leaf below which nodes are too close for markers
+_MARKER_ROOM = 2.5  # points per leaf below which nodes are too close for a marker each
+_LARGE_CLADE = 12.0  # points along the leaf axis; in a crowded drawing only clades that long get marks
+_MARK_DISTANCE = 17.0  # points between marks in a crowded drawing
 _THINNEST_LINE = 0.2
 _CERTAIN = 0.995
 _HALO = withStroke(linewidth=2.0, foreground="white")
@@ -61,12 +63,13 @@ def plot_dendrogram(
         Where to draw; by default a new figure whose length follows the number of leaves.
     support : array-like (n−1,), optional
         Probability of every clade, as `TreePosterior.clade_support(tree)` gives: a dot at the node, darker
-        for higher support, with the percentage beside it where there is room and it is not 100.
+        for higher support, with the percentage beside it where there is room and it is not 100. With too many
+        leaves for that, the largest clades have dots as far as they do not touch.
     min_support_shown : float
         Nodes with less support than this get no dot.
     intervals : array-like (n−1, 2), optional
         Interval of every merge time, as `TreePosterior.time_intervals(tree)` gives: a bar at the node. Rows
-        with NaN are left out.
+        with NaN are left out, and the bars of small clades when there is no room for them.
     labels : sequence (n,), optional
         Leaf labels in the order of the leaves; the tree's names by default. Left out when they cannot fit.
     n_clusters : int, optional
@@ -97,13 +100,18 @@ def plot_dendrogram(
     node_times = np.concatenate([np.full(n, leaf_time), times])
     room = canvas.points_per_leaf(n)
 
+    large = room >= _MARKER_ROOM or tree.sizes() * room >= _LARGE_CLADE
     if bars is not None:
-        _draw_intervals(canvas, np.maximum(bars, leaf_time), places[n:], room)
+        seen = np.where(np.reshape(large, (-1, 1)), bars, np.nan)
+        _draw_intervals(canvas, np.maximum(seen, leaf_time), places[n:], room)
     _draw_branches(canvas, tree, node_times, places, cluster, room)
-    if shares is not None and room >= _MARKER_ROOM:
-        _draw_support(canvas, shares, min_support_shown, times, places[n:], room)
     latest = times[-1] if bars is None else np.nanmax(np.append(bars, times[-1]))
     finish_axes(canvas, n, (leaf_time, _beyond(latest, time_scale)), time_scale)
+    if shares is not None:
+        shown = np.flatnonzero((shares[:-1] >= min_support_shown) & np.broadcast_to(large, n - 1)[:-1])
+        if room < _MARKER_ROOM:
+            shown = _apart(canvas, shown[np.argsort(-tree.sizes()[shown], kind="stable")], times, places[n:])
+        _draw_support(canvas, shares, shown, times, places[n:], room)
     if not label_leaves(canvas, texts, order) and cluster is not None:
         _label_clusters(canvas, cluster, places[:n])
     return canvas.ax
@@ -172,13 +180,24 @@ def _draw_intervals(canvas: Canvas, bars: FloatArray, places: FloatArray, room: 
     canvas.ax.add_collection(lines, autolim=False)
 
 
+def _apart(canvas: Canvas, merges: IntArray, times: FloatArray, places: FloatArray) -> IntArray:
+    """Of some merges, in order of importance, those that are drawn far enough from the ones before."""
+    points = canvas.ax.transData.transform(canvas.xy(times[merges], places[merges]))
+    points *= 72.0 / canvas.ax.figure.dpi
+    kept: list[int] = []
+    for i, point in enumerate(points):
+        if not kept or (np.abs(points[kept] - point).max(axis=1) >= _MARK_DISTANCE).all():
+            kept.append(i)
+    return merges[kept]
+
+
 def _draw_support(
-    canvas: Canvas, shares: FloatArray, lowest: float, times: FloatArray, places: FloatArray, room: float
+    canvas: Canvas, shares: FloatArray, shown: IntArray, times: FloatArray, places: FloatArray, room: float
 ) -> None:
-    """Dot every supported clade but the root, whose support is always one; add percentages where they fit."""
-    shown = np.flatnonzero(shares[:-1] >= lowest)
+    """Dot some clades, never the root, whose support is always one; add percentages where they fit."""
     x, y = canvas.xy(times[shown], places[shown]).T
-    size = float(np.clip(0.45 * room, 1.5, 5.5)) ** 2
+    crowded = room < _MARKER_ROOM
+    size = 3.5**2 if crowded else float(np.clip(0.45 * room, 1.5, 5.5)) ** 2
     canvas.ax.scatter(
         x,
         y,
@@ -191,7 +210,7 @@ def _draw_support(
         linewidths=0.6,
         zorder=3,
     )
-    if room < _SUPPORT_TEXT_ROOM:
+    if room < _SUPPORT_TEXT_ROOM and not crowded:
         return
     for k in shown[shares[shown] < _CERTAIN]:
         canvas.ax.annotate(

@@ -74,6 +74,15 @@ def ladderised_order(tree: Tree) -> IntArray:
     return Tree(np.take_along_axis(tree.children, by_size, axis=1), tree.times).leaf_order()
 
 
+def plain(text: str, longest: int = 40) -> str:
+    """A label as it is drawn: on one line, shortened in the middle, dollar signs not read as mathematics."""
+    line = " ".join(text.split())
+    if len(line) > longest:
+        kept = longest - 1
+        line = f"{line[: kept - kept // 3]}\N{HORIZONTAL ELLIPSIS}{line[len(line) - kept // 3 :]}"
+    return line.replace("$", r"\$")
+
+
 def node_places(children: IntArray, order: IntArray) -> FloatArray:
     """Position of every node of M trees along the leaf axis, (M, 2n−1): midway between its children."""
     n_trees, n_merges, _ = children.shape
@@ -134,7 +143,7 @@ def label_leaves(canvas: Canvas, labels: tuple[str, ...], order: IntArray) -> bo
     fits = room >= smallest
     if fits:
         # Font sizes count the whole line; letters fill about four fifths of it, so lines may touch.
-        axis.set_ticks(range(len(order)), [labels[leaf] for leaf in order])
+        axis.set_ticks(range(len(order)), [plain(labels[leaf]) for leaf in order])
         axis.set_tick_params(labelsize=min(largest, max(smallest, 0.85 * room)), labelcolor=INK)
         if not canvas.time_is_horizontal and max(map(len, labels)) * 0.6 * min(largest, room) > 0.75 * room:
             axis.set_tick_params(rotation=90)

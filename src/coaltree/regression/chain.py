@@ -15,8 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree.inference import learn
-from coaltree.model.coalescent import log_prior
-from coaltree.model.diffusion import log_likelihood
 from coaltree.regression import coefficients
 from coaltree.regression.coefficients import Pilot, Point
 from coaltree.regression.leaves import move_leaf
@@ -98,11 +96,7 @@ def draw_hyper(hyper: Hyper, theta: Floats, prior: Prior, settings: learn.Settin
 
 def log_joint(hyper: Hyper, theta: Floats) -> float:
     """log p(β, t, π | Φ, s₀), the density by which trees are compared; 0 for a single outcome."""
-    if hyper.unknowns is None:
-        return 0.0
-    tree, covariance, noise = hyper.unknowns
-    rows = covariance.whiten(theta[:, 1:])
-    return log_prior(tree) + log_likelihood(tree, rows, leaf_noise=noise) - 0.5 * (len(theta) - 1) * covariance.log_det
+    return 0.0 if hyper.unknowns is None else learn.log_joint(hyper.unknowns, np.ascontiguousarray(theta[:, 1:]))
 
 
 class Chain:

@@ -1,0 +1,262 @@
+"""`coaltree cluster`: a table in, a folder of results and a page out."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import platform
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from coaltree import formats
+from coaltree._version import __version__
+from coaltree.cli.fit import FitOptions, Fitted, fit_table
+from coaltree.cli.folder import SUMMARY, FolderError, replaced_folder
+from coaltree.cli.table import Table, TableError, read_table
+from coaltree.posterior.diagnostics import effective_sample_size
+
+Floats = npt.NDArray[np.float64]
+
+COMMAND = "coaltree cluster"
+TREE, POSTERIOR_NEXUS, POSTERIOR, LABELS = "tree.nwk", "posterior.nex", "posterior.npz", "labels.csv"
+LINKAGE, TOGETHER, REPORT = "linkage.csv", "coclustering.npz", "report.html"
+MEANING = {
+    REPORT: "open this: the tree, the clusters, what to believe",
+    LABELS: "cluster of every row, and how sure that is",
+    TREE: "the tree with clade supports, for any tree viewer",
+    POSTERIOR_NEXUS: "all trees with their weights, for any tree viewer",
+    POSTERIOR: "the same for Python: coaltree.TreePosterior.load(path)",
+    LINKAGE: "the merges, as scipy and R know them",
+    TOGETHER: "probability that two rows share a cluster, for numpy",
+    SUMMARY: "version, parameters, seed, diagnostics",
+}
+LEVEL = 0.9
+_DIGITS = 6
+_LARGE = 1500
+
+
+def run(
+    path: Path,
+    out: Path,
+    options: FitOptions,
+    *,
+    id_column: str | None = None,
+    features: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    header: bool | None = None,
+    drop_missing: bool = False,
+    overwrite: bool = False,
+    command: str = "",
+) -> None:
+    """Cluster the table at `path` and write the results into the folder `out`."""
+    table = read_table(path, id_column, _split(features), _split(drop), header, drop_missing)
+    n, d = table.X.shape
+    if options.n_clusters is not None and options.n_clusters > n:
+        raise TableError(f"--n-clusters {options.n_clusters} is more than the {n} rows.")
+    if out.exists() and not overwrite and not (out.is_dir() and not any(out.iterdir())):
+        raise FolderError(f"{out} exists. Choose another folder, or replace what this command wrote with --overwrite.")
+    started = time.perf_counter()
+    with replaced_folder(out, COMMAND) as folder:
+        typer.echo(f"{n:,} rows, {d:,} columns from {path}.")
+        notes = (*table.notes, _standardised(options))
+        for note in notes:
+            typer.echo(f"  {note}")
+        if n > _LARGE:
+            typer.echo(f"  Memory and time grow with the square and more of the number of rows; {n:,} may take long.")
+        fitted = fit_table(table.X, table.ids, options, progress=True)
+        summary = summarise(path, table, options, fitted, command)
+        with _timed("Writing"):
+            _write(folder, table, fitted, summary, notes)
+    _show(out, fitted, table, time.perf_counter() - started)
+
+
+def _split(names: Sequence[str]) -> list[str]:
+    """Names given as `a,b` or in several options; a name that holds a comma is quoted as in CSV."""
+    return [name.strip() for row in csv.reader(names, skipinitialspace=True) for name in row if name.strip()]
+
+
+def _standardised(options: FitOptions) -> str:
+    if options.standardise:
+        return "Columns are standardised to mean 0 and standard deviation 1; --no-standardise keeps their units."
+    return "Columns are taken in their own units."
+
+
+# ---- what was found
+
+
+def summarise(path: Path, table: Table, options: FitOptions, fitted: Fitted, command: str) -> dict[str, Any]:
+    """Everything that decides the result and what it is worth, as JSON values."""
+    post = fitted.posterior
+    kept = {name: values[fitted.burn_in :] for name, values in fitted.trace.items()}
+    labels = fitted.tree.cut(n_clusters=fitted.n_clusters)
+    return {
+        "command": COMMAND,
+        "command_line": command,
+        "version": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "seed": options.seed,
+        "table": {
+            "file": path.name,
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+            "n_rows": len(table.X),
+            "n_columns": table.X.shape[1],
+            "features": list(table.features),
+            "notes": list(table.notes),
+        },
+        "parameters": {
+            **{key: value for key, value in options._asdict().items() if key not in ("seed", "n_jobs")},
+            "method": post.info.get("method", options.method),
+        },
+        "n_clusters": fitted.n_clusters,
+        "n_clusters_chosen_by": fitted.chosen_by,
+        "n_clusters_scores": {str(k): score for k, score in fitted.scores.items()},
+        "cluster_sizes": np.bincount(labels).tolist(),
+        "log_evidence": post.log_evidence,
+        "ess": post.ess,
+        "lowest_ess_per_step": float(post.ess_per_step.min()),
+        "covariance": fitted.covariance.tolist(),
+        "leaf_noise": float(np.median(fitted.leaf_noise)),
+        "learned": {name: _learned(values) for name, values in kept.items()},
+    }
+
+
+def _learned(draws: Any) -> dict[str, Any]:
+    sizes = np.atleast_1d(effective_sample_size(draws))
+    finite = sizes[np.isfinite(sizes)]
+    return {
+        "median": np.median(draws, axis=0).tolist(),
+        "n_draws": len(draws),
+        "lowest_ess": float(finite.min()) if finite.size else None,
+    }
+
+
+# ---- files
+
+
+def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], notes: Sequence[str]) -> None:
+    from coaltree.report.clustering import ClusteringResult, clustering_page
+
+    tree, post = fitted.tree, fitted.posterior
+    support, intervals = post.clade_support(tree), post.time_intervals(tree, LEVEL)
+    together = post.coclustering(fitted.n_clusters)
+    labels = tree.cut(n_clusters=fitted.n_clusters)
+    (folder / TREE).write_text(tree.to_newick(support=support, digits=_DIGITS) + "\n", encoding="utf-8")
+    nexus = formats.to_nexus(list(post), weights=post.weights, digits=_DIGITS)
+    (folder / POSTERIOR_NEXUS).write_text(nexus, encoding="utf-8")
+    post.save(folder / POSTERIOR)
+    np.savez_compressed(folder / TOGETHER, probability=together.astype(np.float32), ids=np.array(table.ids))
+    sure = sureness(together, labels)
+    _write_csv(
+        folder / LABELS,
+        ("id", "cluster", "with_own_cluster"),
+        ((name, int(c) + 1, f"{share:.4f}") for name, c, share in zip(table.ids, labels, sure, strict=True)),
+    )
+    _write_csv(
+        folder / LINKAGE,
+        ("left", "right", "time", "size", "support", "time_low", "time_high"),
+        (
+            (int(left), int(right), when, int(size), f"{share:.4f}", *("" if end != end else end for end in ends))
+            for (left, right, when, size), share, ends in zip(
+                tree.to_linkage().tolist(), support, intervals.tolist(), strict=True
+            )
+        ),
+    )
+    (folder / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    result = ClusteringResult(
+        title=summary["table"]["file"],
+        tree=tree,
+        posterior=post,
+        X=table.X,
+        features=table.features,
+        n_clusters=fitted.n_clusters,
+        chosen_by=fitted.chosen_by,
+        trace=fitted.trace,
+        burn_in=fitted.burn_in,
+        parameters=_shown_parameters(summary),
+        command=summary["command_line"],
+        scores=fitted.scores,
+        notes=tuple(notes),
+    )
+    clustering_page(result).write(folder / REPORT)
+
+
+def sureness(together: Floats, labels: npt.NDArray[np.int64]) -> Floats:
+    """Mean probability that a row shares a cluster with the others of its cluster, (n,).
+
+    For a row that is alone in its cluster: one minus the highest probability that it shares one with any other.
+    """
+    member = np.eye(int(labels.max()) + 1)[labels]
+    others = together - np.eye(len(labels))
+    n_others = member.sum(axis=0)[labels] - 1.0
+    with_own = (others @ member)[np.arange(len(labels)), labels] / np.maximum(n_others, 1.0)
+    return np.asarray(np.clip(np.where(n_others > 0, with_own, 1.0 - others.max(axis=1)), 0.0, 1.0))
+
+
+def _shown_parameters(summary: dict[str, Any]) -> dict[str, object]:
+    chosen = {key.replace("_", " "): value for key, value in summary["parameters"].items() if value is not None}
+    return {
+        **chosen,
+        "seed": summary["seed"],
+        "coaltree": summary["version"],
+        "numpy": summary["numpy"],
+        "Python": summary["python"],
+        "SHA-256 of the table": summary["table"]["sha256"][:12] + "…",
+    }
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+# ---- the terminal
+
+
+def command_line(context: typer.Context) -> str:
+    """The command that makes this result again: what was given, and the seed."""
+    words = ["coaltree", str(context.info_name)]
+    for parameter in context.command.params:
+        value = context.params.get(str(parameter.name))
+        given = context.get_parameter_source(str(parameter.name))
+        if parameter.param_type_name == "argument":
+            words.append(str(value))
+        elif parameter.name == "seed" or (value is not None and given is not None and given.name != "DEFAULT"):
+            if isinstance(value, bool):
+                words.append((parameter.opts if value else parameter.secondary_opts)[0])
+            else:
+                values = value if isinstance(value, (list, tuple)) else [value]
+                words += [word for item in values for word in (parameter.opts[0], str(item))]
+    return shlex.join(words)
+
+
+@contextmanager
+def _timed(what: str) -> Iterator[None]:
+    typer.echo(f"{what} ..", nl=False)
+    started = time.perf_counter()
+    yield
+    typer.echo(f" {time.perf_counter() - started:.1f} s")
+
+
+def _show(out: Path, fitted: Fitted, table: Table, seconds: float) -> None:
+    labels = fitted.tree.cut(n_clusters=fitted.n_clusters)
+    sizes = sorted(np.bincount(labels).tolist(), reverse=True)
+    shown = ", ".join(f"{size:,}" for size in sizes[:8]) + (", …" if len(sizes) > 8 else "")
+    post = fitted.posterior
+    typer.secho(f"\n{fitted.n_clusters} clusters of {shown} rows.", bold=True)
+    typer.echo(fitted.chosen_by)
+    typer.echo(f"Log evidence {post.log_evidence:,.1f}; {len(post)} trees, worth {post.ess:.0f} independent ones.")
+    typer.echo(f"\nWrote to {out} in {seconds:.0f} s:")
+    for name, meaning in MEANING.items():
+        typer.echo(f"  {name:<18} {meaning}")

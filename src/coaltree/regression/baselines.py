@@ -1,0 +1,244 @@
+"""What else one would fit to many binary outcomes: one model an outcome, each with its settings chosen well.
+
+`BASELINES` maps names to functions that make a model. All have one face: `fit(X, Y)` with Y (N, P) of 0, 1 or NaN (no
+label), `decision_function(X)` and `predict_proba(X)`, both (N, P). An outcome with one class is predicted by its rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit, logit, ndtr
+from sklearn.base import BaseEstimator
+
+from coaltree.randomness import RandomState
+from coaltree.regression.folds import check_outcomes, stratified_folds
+from coaltree.regression.penalised import LINKS, Link, choose_penalty, fit_coefficients, penalties, scaling_of
+from coaltree.validation import check_array, check_choice
+
+FloatArray = npt.NDArray[np.float64]
+
+_N_INNER_FOLDS = 5
+# Numerical only: a normal prior of standard deviation 100 for the coefficient of a standardised feature. It changes no
+# estimate that exists in its first four digits, and gives finite ones where the classes are separated.
+_JITTER = 1e-4
+_LEAF_SIZES = (4, 20, 100)
+_N_TREES = 200
+
+
+class BinaryModel(Protocol):
+    """A model of one outcome: y (N,) has both classes."""
+
+    def fit(self, X: FloatArray, y: FloatArray) -> Self:
+        """Fit to rows with labels."""
+
+    def decision_function(self, X: FloatArray) -> FloatArray:
+        """Score (N,): higher is likelier."""
+
+    def predict_proba(self, X: FloatArray) -> FloatArray:
+        """Probability of the event, (N,)."""
+
+
+class PenalisedRegression(BaseEstimator):  # type: ignore[misc]
+    """Logistic or probit regression of one outcome, with a penalty chosen by cross-validated log loss.
+
+    Parameters
+    ----------
+    link : {"logit", "probit"}
+        Distribution function of the response; a chosen penalty needs "logit".
+    l1_ratios : tuple of float, or None
+        Shares of the absolute-value penalty to choose from: (0,) ridge, (1,) lasso. None: maximum likelihood.
+    random_state : int, Generator, …
+        Seed of the inner folds.
+
+    Attributes
+    ----------
+    coef_ : ndarray (K,)
+        Coefficients of the features as given.
+    intercept_ : float
+        Intercept.
+    penalty_, l1_ratio_ : float
+        The penalty λ and the share of absolute values; of maximum likelihood, the jitter and 0.
+    """
+
+    def __init__(
+        self, link: Link = "logit", l1_ratios: tuple[float, ...] | None = None, random_state: RandomState = 0
+    ) -> None:
+        self.link = link
+        self.l1_ratios = l1_ratios
+        self.random_state = random_state
+
+    def fit(self, X: FloatArray, y: FloatArray) -> Self:
+        """Choose the penalty and fit all rows with it."""
+        check_choice(self.link, "link", LINKS)
+        scaling = scaling_of(X)
+        standard = scaling.apply(X)
+        self.penalty_, self.l1_ratio_ = _JITTER / len(y), 0.0
+        if self.l1_ratios is not None:
+            if self.link != "logit":
+                raise ValueError('link must be "logit" when a penalty is chosen: leave out l1_ratios for a probit.')
+            self.penalty_, self.l1_ratio_ = self._choose(standard, y, self.l1_ratios)
+        theta = fit_coefficients(standard, y, self.penalty_, self.l1_ratio_, self.link)
+        self.coef_ = theta[1:] / scaling.scale
+        self.intercept_ = float(theta[0] - scaling.centre @ self.coef_)
+        return self
+
+    def _choose(self, X: FloatArray, y: FloatArray, l1_ratios: tuple[float, ...]) -> tuple[float, float]:
+        # Every training part needs both classes: with a single event or non-event nothing can be held out, and the
+        # strongest penalty is what is left.
+        rarest = int(min(y.sum(), len(y) - y.sum()))
+        n_folds = min(_N_INNER_FOLDS, rarest)
+        if n_folds < 2:
+            return float(penalties(X, y, l1_ratios[0])[0]), l1_ratios[0]
+        rare = y if 2 * y.sum() <= len(y) else 1.0 - y
+        folds = stratified_folds(rare, n_folds, self.random_state)
+        penalty, l1_ratio, _ = choose_penalty(X, y, l1_ratios, folds)
+        return penalty, l1_ratio
+
+    def decision_function(self, X: FloatArray) -> FloatArray:
+        """Linear predictor (N,)."""
+        return np.asarray(X @ self.coef_ + self.intercept_)
+
+    def predict_proba(self, X: FloatArray) -> FloatArray:
+        """Probability of the event, (N,)."""
+        eta = self.decision_function(X)
+        return np.asarray(expit(eta) if self.link == "logit" else ndtr(eta))
+
+
+class TunedForest(BaseEstimator):  # type: ignore[misc]
+    """Random forest of one outcome whose leaf size has the lowest out-of-bag log loss.
+
+    Parameters
+    ----------
+    leaf_sizes : tuple of int
+        Smallest leaves to choose from.
+    n_trees : int
+        Trees of the final forest; a quarter of them are grown to compare leaf sizes.
+    random_state : int
+        Seed of the forest.
+
+    Attributes
+    ----------
+    leaf_size_ : int
+        The chosen smallest leaf.
+    forest_ : sklearn.ensemble.RandomForestClassifier
+        The forest.
+    """
+
+    def __init__(
+        self, leaf_sizes: tuple[int, ...] = _LEAF_SIZES, n_trees: int = _N_TREES, random_state: int = 0
+    ) -> None:
+        self.leaf_sizes = leaf_sizes
+        self.n_trees = n_trees
+        self.random_state = random_state
+
+    def fit(self, X: FloatArray, y: FloatArray) -> Self:
+        """Compare leaf sizes on rows out of bag, then grow the best forest to its full size."""
+        from sklearn.ensemble import RandomForestClassifier
+
+        lowest = np.inf
+        n_tuning = max(self.n_trees // 4, 1)
+        for size in self.leaf_sizes:
+            if size > self.leaf_sizes[0] and 2 * size > len(y):
+                break
+            forest = RandomForestClassifier(
+                n_tuning, min_samples_leaf=size, bootstrap=True, warm_start=True, random_state=self.random_state
+            ).fit(X, y)
+            loss = _out_of_bag_loss(forest, X, y)
+            if loss < lowest:
+                lowest, self.leaf_size_, self.forest_ = loss, size, forest
+        if self.n_trees > n_tuning:
+            self.forest_.set_params(n_estimators=self.n_trees).fit(X, y)
+        return self
+
+    def predict_proba(self, X: FloatArray) -> FloatArray:
+        """Share of the trees' votes for the event, (N,)."""
+        return np.asarray(self.forest_.predict_proba(X)[:, 1])
+
+    def decision_function(self, X: FloatArray) -> FloatArray:
+        """The same as `predict_proba`: a forest has no linear predictor."""
+        return self.predict_proba(X)
+
+
+def _out_of_bag_loss(forest: Any, X: FloatArray, y: FloatArray) -> float:
+    """Log loss of every row's mean vote over the trees that did not see it.
+
+    Votes are pulled towards the rate of events as by one more tree, since a vote of exactly 0 has infinite loss.
+    """
+    total, seen = np.full(len(y), y.mean()), np.ones(len(y))
+    for tree, rows in zip(forest.estimators_, forest.estimators_samples_, strict=True):
+        out = np.ones(len(y), dtype=bool)
+        out[rows] = False
+        total[out] += tree.predict_proba(X[out])[:, 1]
+        seen[out] += 1.0
+    p = np.clip(total / seen, 1e-12, 1.0 - 1e-12)
+    return -float(np.mean(np.log(np.where(y == 1.0, p, 1.0 - p))))
+
+
+class PerOutcome(BaseEstimator):  # type: ignore[misc]
+    """One independent model for each outcome.
+
+    Parameters
+    ----------
+    model : BinaryModel
+        Model of one outcome; copied for each.
+
+    Attributes
+    ----------
+    models_ : list of length P
+        The fitted models; a number, the rate of events, for an outcome with one class.
+    """
+
+    def __init__(self, model: BinaryModel) -> None:
+        self.model = model
+
+    def fit(self, X: npt.ArrayLike, Y: npt.ArrayLike) -> Self:
+        """Fit every outcome on the rows that have a label for it."""
+        from sklearn.base import clone
+
+        features = check_array(X, "X", 2)
+        outcomes = check_outcomes(Y, len(features))
+        self.n_features_in_ = features.shape[1]
+        self.models_: list[BinaryModel | float] = []
+        for y in outcomes.T:
+            known = ~np.isnan(y)
+            labels = y[known]
+            if len(labels) == 0 or labels.min() == labels.max():
+                # Half an event and half a non-event more: a rate of exactly 0 or 1 would have infinite log loss.
+                self.models_.append(float((labels.sum() + 0.5) / (len(labels) + 1.0)))
+            else:
+                self.models_.append(clone(self.model).fit(features[known], labels))
+        return self
+
+    def decision_function(self, X: npt.ArrayLike) -> FloatArray:
+        """Score of every outcome, (N, P): the linear predictor where the model has one."""
+        return self._predict(X, "decision_function")
+
+    def predict_proba(self, X: npt.ArrayLike) -> FloatArray:
+        """Probability of every outcome, (N, P)."""
+        return self._predict(X, "predict_proba")
+
+    def _predict(self, X: npt.ArrayLike, what: str) -> FloatArray:
+        features = check_array(X, "X", 2)
+        if features.shape[1] != self.n_features_in_:
+            raise ValueError(f"X must have the {self.n_features_in_} columns of fit, got {features.shape[1]}.")
+        out = np.empty((len(features), len(self.models_)))
+        for j, model in enumerate(self.models_):
+            if isinstance(model, float):
+                out[:, j] = model if what == "predict_proba" else logit(model)
+            else:
+                out[:, j] = getattr(model, what)(features)
+        return out
+
+
+BASELINES: dict[str, Callable[[], PerOutcome]] = {
+    "ml_probit": lambda: PerOutcome(PenalisedRegression("probit")),
+    "ml_logit": lambda: PerOutcome(PenalisedRegression("logit")),
+    "ridge": lambda: PerOutcome(PenalisedRegression("logit", (0.0,))),
+    "lasso": lambda: PerOutcome(PenalisedRegression("logit", (1.0,))),
+    "elastic_net": lambda: PerOutcome(PenalisedRegression("logit", (0.1, 0.5, 0.9))),
+    "random_forest": lambda: PerOutcome(TunedForest()),
+}

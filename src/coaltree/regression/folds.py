@@ -1,0 +1,94 @@
+"""Folds for many outcomes at once: each fold gets its share of every outcome's events."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree.randomness import RandomState, as_generator
+from coaltree.validation import check_count
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+def check_outcomes(Y: Any, n_rows: int | None = None) -> FloatArray:
+    """Return Y as float (N, P) with entries 0, 1 or NaN; a single outcome may come as a vector."""
+    try:
+        array = np.asarray(Y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"Y must be an array of 0, 1 and NaN: {error}.") from error
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2 or 0 in array.shape:
+        raise ValueError(f"Y must have shape (N, P), one column an outcome, got {np.shape(Y)}.")
+    if n_rows is not None and len(array) != n_rows:
+        raise ValueError(f"Y must have one row for each of the {n_rows} rows of X, got {len(array)}.")
+    bad = np.argwhere(~((array == 0.0) | (array == 1.0) | np.isnan(array)))
+    if len(bad):
+        i, j = bad[0]
+        raise ValueError(f"Y must hold 0, 1 or NaN (no label), but Y[{i}, {j}] = {array[i, j]}: recode the outcome.")
+    return array
+
+
+def stratified_folds(Y: npt.ArrayLike, n_folds: int = 10, random_state: RandomState = 0) -> IntArray:
+    """Deal rows into folds so that every fold has about its share of each outcome's events.
+
+    Iterative stratification (Sechidis, Tsoumakas & Vlahavas 2011): the outcome with the fewest events that are still
+    to be dealt goes first, and each of its rows goes to the fold that lacks most events of that outcome, then to the
+    fold that lacks most rows, then at random. Rows without events fill the folds up to equal size.
+
+    Parameters
+    ----------
+    Y : array-like (N, P)
+        Outcomes, 0 or 1; NaN where there is no label, which counts as no event.
+    n_folds : int
+        Number of folds, 2 … N.
+    random_state : int, Generator, …
+        The same seed gives the same folds.
+
+    Returns
+    -------
+    folds : ndarray of int64, shape (N,)
+        The fold of every row, 0 … n_folds − 1.
+    """
+    events = check_outcomes(Y) == 1.0
+    n_rows = len(events)
+    n_folds = check_count(n_folds, "n_folds", 2)
+    if n_folds > n_rows:
+        raise ValueError(f"n_folds must be at most the number of rows, {n_rows}, got {n_folds}.")
+    rng = as_generator(random_state)
+    folds = np.full(n_rows, -1, dtype=np.int64)
+    lacking_rows = np.full(n_folds, n_rows / n_folds)
+    left = events.sum(axis=0)
+    lacking_events = np.tile(left / n_folds, (n_folds, 1))
+    while left.any():
+        outcome = int(np.argmin(np.where(left > 0, left, n_rows + 1)))
+        for row in rng.permutation(np.flatnonzero(events[:, outcome] & (folds < 0))):
+            wanted = lacking_events[:, outcome]
+            among = np.flatnonzero(wanted >= wanted.max() - 1e-9)
+            rows = lacking_rows[among]
+            among = among[rows >= rows.max() - 1e-9]
+            fold = int(among[rng.integers(len(among))]) if len(among) > 1 else int(among[0])
+            folds[row] = fold
+            lacking_rows[fold] -= 1.0
+            lacking_events[fold, events[row]] -= 1.0
+            left = left - events[row]
+    rest = rng.permutation(np.flatnonzero(folds < 0))
+    folds[rest] = _fill(lacking_rows, len(rest))
+    return folds
+
+
+def _fill(lacking: FloatArray, n_rows: int) -> IntArray:
+    """Folds for `n_rows` rows without events: each goes to the fold that lacks most rows."""
+    queue = [(-rows, fold) for fold, rows in enumerate(lacking.tolist())]
+    heapq.heapify(queue)
+    chosen = np.empty(n_rows, dtype=np.int64)
+    for i in range(n_rows):
+        excess, fold = queue[0]
+        chosen[i] = fold
+        heapq.heapreplace(queue, (excess + 1.0, fold))
+    return chosen

@@ -1,0 +1,192 @@
+"""Penalised binary regression by Newton's method: maximum likelihood, ridge, lasso and elastic net in one solver.
+
+The objective is the mean loss plus the penalty,
+
+    f(θ) = (1/N) Σ_i −log F(s_i η_i) + λ Σ_{k ≥ 1} [ α |θ_k| + ½ (1 − α) θ_k² ],   η = X θ,  s = 2y − 1,
+
+with F the logistic or the normal distribution function and θ_0 the intercept, which is free. Features are few and rows
+many, so every Newton step reduces the rows to one (K+1, K+1) matrix, and the step itself, with or without the absolute
+values, costs nothing beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit, log_expit, log_ndtr, logit, ndtri
+
+from coaltree._compile import kernel
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Link = Literal["logit", "probit"]
+
+LINKS: tuple[Link, ...] = ("logit", "probit")
+
+_MAX_STEPS = 100
+_MAX_SWEEPS = 1000
+_MAX_HALVINGS = 40
+_PRECISE = 1e-12  # suboptimality of the mean loss, in nats
+_ROUGH = 1e-6  # enough to rank penalties by held-out loss: Newton steps square the error that they leave
+_ROUNDING = 1e-14
+_LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
+
+_N_PENALTIES = 25
+_SMALLEST_RATIO = 1e-4  # of the penalties tried, the smallest over the largest
+_RIDGE_L1_RATIO = 1e-2  # stands for 0 when the largest penalty is set: ridge has none that zeroes every coefficient
+_N_WORSE = 5  # penalties in a row without an improvement after which the path is left
+
+
+class Scaling(NamedTuple):
+    """Centre and scale of every feature, (K,); the scale of a constant feature is one."""
+
+    centre: FloatArray
+    scale: FloatArray
+
+    def apply(self, X: FloatArray) -> FloatArray:
+        """Standardised features behind a column of ones, (N, K+1)."""
+        return np.column_stack([np.ones(len(X)), (X - self.centre) / self.scale])
+
+
+def scaling_of(X: FloatArray) -> Scaling:
+    """Mean and standard deviation of every feature."""
+    scale = X.std(axis=0)
+    return Scaling(X.mean(axis=0), np.where(scale > 1e-12 * (1.0 + np.abs(X).max(axis=0)), scale, 1.0))
+
+
+def mean_loss(y: FloatArray, eta: FloatArray, link: Link) -> float:
+    """Mean of −log F(s η), the log loss in nats."""
+    margin = (2.0 * y - 1.0) * eta
+    return -float(np.mean(log_expit(margin) if link == "logit" else log_ndtr(margin)))
+
+
+def _derivatives(y: FloatArray, eta: FloatArray, link: Link) -> tuple[FloatArray, FloatArray]:
+    """First and second derivative of every row's loss in η."""
+    if link == "logit":
+        rate = expit(eta)
+        return rate - y, rate * (1.0 - rate)
+    sign = 2.0 * y - 1.0
+    margin = sign * eta
+    ratio = np.exp(-0.5 * margin**2 - _LOG_SQRT_2PI - log_ndtr(margin))
+    return -sign * ratio, ratio * (ratio + margin)
+
+
+def fit_coefficients(
+    X: FloatArray,
+    y: FloatArray,
+    penalty: float,
+    l1_ratio: float,
+    link: Link = "logit",
+    start: FloatArray | None = None,
+    tolerance: float = _PRECISE,
+) -> FloatArray:
+    """Minimise f by (proximal) Newton steps with halving; return θ (K+1,).
+
+    `X` (N, K+1) has a first column of ones, as `Scaling.apply` gives it; `y` (N,) holds zeros and ones, both present.
+    """
+    l1, l2 = penalty * l1_ratio, penalty * (1.0 - l1_ratio)
+    theta = np.zeros(X.shape[1]) if start is None else start.copy()
+    if start is None:
+        theta[0] = base_rate_predictor(y, link)
+    ridge = np.full(len(theta), l2)
+    ridge[0] = 0.0
+
+    def objective(theta: FloatArray, eta: FloatArray) -> float:
+        return mean_loss(y, eta, link) + 0.5 * float(ridge @ theta**2) + l1 * float(np.abs(theta[1:]).sum())
+
+    eta = X @ theta
+    value = objective(theta, eta)
+    for _ in range(_MAX_STEPS):
+        first, second = _derivatives(y, eta, link)
+        gradient = X.T @ first / len(y)
+        hessian = (X * second[:, None]).T @ X / len(y)
+        if l1 == 0.0:
+            step = -np.linalg.solve(hessian + np.diag(ridge) + _ROUNDING * np.eye(len(theta)), gradient + ridge * theta)
+        else:
+            target = theta.copy()
+            descend(hessian, hessian @ theta - gradient, l1, l2, np.sqrt(1e-4 * tolerance), _MAX_SWEEPS, target)
+            step = target - theta
+        along = X @ step
+        size, halvings = 1.0, 0
+        while (moved := objective(theta + size * step, eta + size * along)) > value and halvings < _MAX_HALVINGS:
+            size, halvings = 0.5 * size, halvings + 1
+        if moved > value:  # rounding: no step improves any more
+            break
+        theta, eta, value = theta + size * step, eta + size * along, moved
+        if 0.5 * size * float(step @ hessian @ step) < tolerance:
+            break
+    return theta
+
+
+def base_rate_predictor(y: FloatArray, link: Link) -> float:
+    """Linear predictor of the mean of y."""
+    rate = float(np.mean(y))
+    return float(logit(rate) if link == "logit" else ndtri(rate))
+
+
+@kernel
+def descend(
+    hessian: FloatArray, linear: FloatArray, l1: float, l2: float, tolerance: float, max_sweeps: int, out: FloatArray
+) -> None:
+    """Minimise ½ θᵀHθ − bᵀθ + Σ_{k ≥ 1} (l1 |θ_k| + ½ l2 θ_k²) by coordinate descent from `out` (K+1,), in place.
+
+    Stops when no coordinate moves by more than `tolerance` in units of its curvature, √(H_kk + l2) |δ_k|.
+    """
+    n = len(out)
+    residual = linear - hessian @ out
+    for _ in range(max_sweeps):
+        largest = 0.0
+        for k in range(n):
+            curvature = hessian[k, k]
+            pull = residual[k] + curvature * out[k]
+            if k > 0:
+                curvature += l2
+                pull = max(pull - l1, 0.0) if pull > 0.0 else min(pull + l1, 0.0)
+            if curvature <= 0.0:
+                continue
+            moved = pull / curvature - out[k]
+            if moved != 0.0:
+                out[k] += moved
+                residual -= moved * hessian[k]
+                largest = max(largest, curvature * moved * moved)
+        if largest <= tolerance * tolerance:
+            break
+
+
+def penalties(X: FloatArray, y: FloatArray, l1_ratio: float) -> FloatArray:
+    """Grid of λ from the smallest that zeroes every coefficient, downwards."""
+    largest = float(np.abs(X[:, 1:].T @ (y - y.mean())).max()) / len(y) if X.shape[1] > 1 else 0.0
+    top = max(largest, 1e-8) / max(l1_ratio, _RIDGE_L1_RATIO)
+    span = _SMALLEST_RATIO * (_RIDGE_L1_RATIO if l1_ratio < _RIDGE_L1_RATIO else 1.0)
+    return np.geomspace(top, span * top, _N_PENALTIES)
+
+
+def choose_penalty(
+    X: FloatArray, y: FloatArray, l1_ratios: tuple[float, ...], folds: IntArray
+) -> tuple[float, float, float]:
+    """Penalty λ and l1_ratio with the lowest held-out log loss of the logistic regression, and that loss.
+
+    `X` (N, K+1) as in `fit_coefficients`; `folds` (N,) numbers the held-out parts. Every part is fitted down the same
+    path of penalties, each fit starting from the last; the path is left when the loss no longer falls.
+    """
+    parts = [(X[folds != f], y[folds != f], X[folds == f], y[folds == f]) for f in np.unique(folds)]
+    best = (np.inf, 0.0, 0.0)
+    for l1_ratio in l1_ratios:
+        thetas: list[FloatArray | None] = [None] * len(parts)
+        lowest, n_worse = np.inf, 0
+        for penalty in penalties(X, y, l1_ratio):
+            total = 0.0
+            for i, (X_in, y_in, X_out, y_out) in enumerate(parts):
+                theta = fit_coefficients(X_in, y_in, penalty, l1_ratio, start=thetas[i], tolerance=_ROUGH)
+                thetas[i] = theta
+                total += len(y_out) * mean_loss(y_out, X_out @ theta, "logit")
+            loss = total / len(y)
+            best = min(best, (loss, float(penalty), l1_ratio))
+            # Equal losses do not count: at the top of the path absolute values still zero every coefficient.
+            n_worse = n_worse + 1 if loss > lowest + 1e-9 else 0
+            lowest = min(lowest, loss)
+            if n_worse >= _N_WORSE:
+                break
+    return best[1], best[2], best[0]

@@ -1,0 +1,1 @@
+"""Self-contained HTML reports: one file, no network, readable on screen, on paper and by a screen reader."""

@@ -1,0 +1,641 @@
+"use strict";
+// The dendrogram with the data beside it, on one canvas, and the table of clusters below.
+coaltree.widget("clustering", (root, data) => {
+  const { makeModel, cut, size, members, colours, short, percent, clip, ramp, sized, onRecolour } = clustering;
+  const { element } = coaltree;
+  const model = makeModel(data);
+  const { n, place, first, last, nodeTime, children, heat } = model;
+  clustering.shared.model = model;
+  const find = (selector) => root.querySelector(selector);
+  const canvas = find("canvas.tree");
+  const slider = find("#cut-slider"), number = find("#cut-number"), scale = find("#time-scale"), search = find("#find");
+  const MOST_ROWS = 200, MOST_MEMBERS = 300, ROOT = 2 * n - 2;
+
+  let now = null; // the cut that is shown
+  let hovered = -1, focused = -1;
+  const view = { from: -0.5, to: n - 0.5, time: 0 };
+  let box = null; // where things are, in CSS pixels; made by draw
+  let heatImage = null;
+
+  // ---- time and places
+
+  const positive = model.times.find((time) => time > 0) || 1;
+  const floor = model.times[Math.floor(0.05 * (n - 1))] * 0.7 || positive;
+  const bend = {
+    linear: (t) => t,
+    sqrt: (t) => Math.sqrt(t),
+    log: (t) => Math.log(Math.max(t, floor) / floor),
+  };
+  const unbend = { linear: (u) => u, sqrt: (u) => u * u, log: (u) => floor * Math.exp(u) };
+  const lastTime = Math.max(model.times[n - 2], ...[model.high[n - 2]].filter(Number.isFinite)) || 1;
+  const x = (time) => box.right - (bend[scale.value](time) / bend[scale.value](view.time)) * (box.right - box.left);
+  const y = (position) => box.top + ((position - view.from) / (view.to - view.from)) * (box.bottom - box.top);
+  const leafHeight = () => (box.bottom - box.top) / (view.to - view.from);
+
+  function wholeTree() {
+    view.from = -0.5;
+    view.to = n - 0.5;
+    view.time = lastTime * (scale.value === "log" ? 1.3 : 1.04);
+    requestDraw();
+  }
+
+  function zoom(factor, about = (view.from + view.to) / 2) {
+    const span = Math.min(Math.max((view.to - view.from) * factor, Math.min(3, n)), n);
+    const share = (about - view.from) / (view.to - view.from);
+    moveTo(about - share * span, span);
+  }
+
+  function moveTo(from, span) {
+    view.from = Math.min(Math.max(from, -0.5), n - 0.5 - span);
+    view.to = view.from + span;
+    requestDraw();
+  }
+
+  function zoomToNode(node) {
+    const count = size(model, node);
+    const span = Math.min(Math.max(count * 1.08, Math.min(3, n)), n);
+    moveTo((first[node] + last[node]) / 2 - span / 2, span);
+    const up = node < n || node === ROOT ? node : model.parent[node];
+    view.time = (node === ROOT ? lastTime : nodeTime[up] || lastTime) * (scale.value === "log" ? 1.3 : 1.04);
+    requestDraw();
+  }
+
+  function reveal(node) {
+    const span = view.to - view.from;
+    if (first[node] < view.from || last[node] > view.to) {
+      if (last[node] - first[node] + 1 > span) zoomToNode(node);
+      else moveTo(place[node] - span / 2, span);
+    }
+    if (nodeTime[node] > view.time) view.time = nodeTime[node] * 1.1;
+  }
+
+  // ---- drawing
+
+  let waiting = false;
+  function requestDraw() {
+    if (!waiting) requestAnimationFrame(() => { waiting = false; draw(); });
+    waiting = true;
+  }
+
+  function layOut() {
+    const width = canvas.clientWidth || 900;
+    const height = Math.min(Math.max(18 * n + 130, 340), Math.max(window.innerHeight * 0.72, 480));
+    const heatWidth = heat ? Math.min(Math.max(26 * heat.d, 60), 0.38 * width) : 0;
+    const named = heat && heatWidth / heat.d >= 11;
+    const longest = named ? Math.max(...heat.columns.map((name) => name.length)) : 0;
+    const labels = Math.min(150, 0.18 * width);
+    const right = width - labels - heatWidth - 26;
+    return {
+      width, height, left: 14, right, top: named ? Math.min(12 + 6.2 * longest, 110) : 14, bottom: height - 40,
+      strip: right + 4, heatLeft: right + 18, heatWidth, labelLeft: right + 18 + heatWidth + (heat ? 8 : 2), named,
+    };
+  }
+
+  function draw() {
+    box = layOut();
+    const pen = sized(canvas, box.width, box.height);
+    const colour = colours(model);
+    pen.clearRect(0, 0, box.width, box.height);
+    drawHighlight(pen, colour);
+    pen.save();
+    pen.beginPath();
+    pen.rect(0, box.top - 1, box.width, box.bottom - box.top + 2);
+    pen.clip();
+    drawBranches(pen, colour);
+    drawMarks(pen, colour);
+    drawStrip(pen, colour);
+    if (heat) drawHeat(pen, colour);
+    drawLabels(pen, colour);
+    pen.restore();
+    drawCut(pen, colour);
+    drawAxis(pen, colour);
+    if (box.named) drawColumns(pen, colour);
+  }
+
+  function drawHighlight(pen, colour) {
+    const node = hovered >= 0 ? hovered : focused;
+    if (node < 0) return;
+    const from = Math.max(y(first[node] - 0.5), box.top), to = Math.min(y(last[node] + 0.5), box.bottom);
+    if (to <= from) return;
+    pen.fillStyle = colour.accent;
+    pen.globalAlpha = 0.13;
+    const start = Math.max(x(nodeTime[node]), box.left);
+    pen.fillRect(start, from, box.width - start, Math.max(to - from, 2));
+    pen.globalAlpha = 1;
+  }
+
+  /** Whether a clade is too thin to be drawn apart: it becomes one line to the leaf axis. */
+  const thin = (node) => node >= n && (last[node] - first[node]) * leafHeight() < 0.6;
+
+  function drawBranches(pen, colour) {
+    const paths = new Map();
+    const path = (key) => {
+      if (!paths.has(key)) paths.set(key, new Path2D());
+      return paths.get(key);
+    };
+    const cutX = x(now.time);
+    const clusterOf = (node) => now.labels[model.order[first[node]]];
+    for (let k = n - 2; k >= 0; k--) {
+      const node = n + k;
+      if (last[node] < view.from - 1 || first[node] > view.to + 1 || (thin(node) && node !== ROOT)) continue;
+      const inside = node < now.top;
+      const key = inside ? clusterOf(node) : -1;
+      const at = x(nodeTime[node]);
+      const a = children[2 * k], b = children[2 * k + 1];
+      const own = path(key);
+      own.moveTo(at, y(place[a]));
+      own.lineTo(at, y(place[b]));
+      for (const child of [a, b]) {
+        const height = y(place[child]);
+        const start = x(thin(child) ? 0 : nodeTime[child]);
+        if (inside || child >= now.top) {
+          own.moveTo(at, height);
+          own.lineTo(start, height);
+        } else { // the branch above a cluster keeps its colour up to the cut
+          own.moveTo(at, height);
+          own.lineTo(cutX, height);
+          const stem = path(clusterOf(child));
+          stem.moveTo(cutX, height);
+          stem.lineTo(start, height);
+        }
+      }
+    }
+    pen.lineWidth = leafHeight() > 6 ? 1.6 : leafHeight() > 1.5 ? 1.1 : 0.7;
+    for (const [key, lines] of paths) {
+      pen.strokeStyle = key < 0 ? colour.soft : colour.cluster(key);
+      pen.stroke(lines);
+    }
+  }
+
+  /** Supports and time intervals of the clades that have room for them. */
+  function drawMarks(pen, colour) {
+    const shade = ramp(colour.dark ? ["#1b1f25", "#e7eaef"] : ["#ffffff", "#20242b"]);
+    pen.font = "10px system-ui, sans-serif";
+    pen.textBaseline = "bottom";
+    pen.textAlign = "right";
+    const APART = 13; // pixels between marks: later merges come first and keep their place
+    const taken = new Set();
+    for (let k = n - 2; k >= 0; k--) {
+      const node = n + k;
+      if (last[node] < view.from || first[node] > view.to) continue;
+      const room = (last[node] - first[node] + 1) * leafHeight();
+      if (room < 14) continue;
+      const at = x(nodeTime[node]), height = y(place[node]);
+      const column = Math.floor(at / APART), row = Math.floor(height / APART);
+      let crowded = false;
+      for (const i of [-1, 0, 1]) for (const j of [-1, 0, 1]) crowded ||= taken.has(`${column + i},${row + j}`);
+      if (crowded && leafHeight() < 9 && node !== focused) continue;
+      taken.add(`${column},${row}`);
+      if (Number.isFinite(model.low[k])) {
+        pen.fillStyle = colour.accent;
+        pen.globalAlpha = 0.2;
+        const end = x(model.low[k]), start = x(model.high[k]);
+        pen.fillRect(start, height - 3, Math.max(end - start, 1), 6);
+        pen.globalAlpha = 1;
+      }
+      if (node === ROOT) continue;
+      pen.beginPath();
+      pen.arc(at, height, node === focused ? 5 : 3.2, 0, 7);
+      pen.fillStyle = `rgb(${shade(model.support[k])})`;
+      pen.fill();
+      pen.lineWidth = node === focused ? 2.5 : 1;
+      pen.strokeStyle = node === focused ? colour.accent : colour.ink;
+      pen.stroke();
+      if (room >= 30 && model.support[k] < 0.995) {
+        pen.fillStyle = colour.ink;
+        pen.fillText(String(Math.round(100 * model.support[k])), at - 5, height - 2);
+      }
+    }
+    if (focused >= 0 && focused < n) {
+      pen.beginPath();
+      pen.arc(x(0), y(place[focused]), 4, 0, 7);
+      pen.strokeStyle = colour.accent;
+      pen.lineWidth = 2.5;
+      pen.stroke();
+    }
+  }
+
+  function drawStrip(pen, colour) {
+    for (const head of now.heads) {
+      if (last[head] < view.from - 1 || first[head] > view.to + 1) continue;
+      const gap = leafHeight() * size(model, head) > 4 ? 0.5 : 0;
+      const from = y(first[head] - 0.5) + gap;
+      pen.fillStyle = colour.cluster(now.labels[model.order[first[head]]]);
+      pen.fillRect(box.strip, from, 9, Math.max(y(last[head] + 0.5) - gap - from, 0.5));
+    }
+  }
+
+  function heatRamp(colour) {
+    const middle = colour.dark ? "#2b3038" : "#f7f7f7";
+    return ramp(["#2166ac", "#92c5de", middle, "#f4a582", "#b2182b"]);
+  }
+
+  function drawHeat(pen, colour) {
+    if (!heatImage || heatImage.dark !== colour.dark) heatImage = paintHeat(colour);
+    const top = y(-0.5), bottom = y(n - 0.5);
+    // With many rows a pixel is the mean of several: the image is halved until few rows are left for each pixel.
+    let image = heatImage.levels[0];
+    for (const level of heatImage.levels) if (level.height >= (bottom - top) * 0.9) image = level;
+    pen.imageSmoothingEnabled = false;
+    pen.drawImage(image, box.heatLeft, top, box.heatWidth, bottom - top);
+  }
+
+  function paintHeat(colour) {
+    const paint = heatRamp(colour);
+    const levels = [];
+    let rows = n, scores = new Float32Array(n * heat.d);
+    for (let i = 0; i < n; i++) for (let j = 0; j < heat.d; j++) scores[i * heat.d + j] = heat.score(model.order[i], j);
+    for (;;) {
+      const image = new ImageData(heat.d, rows);
+      for (let i = 0; i < scores.length; i++) {
+        const [r, g, b] = Number.isNaN(scores[i]) ? [160, 166, 174] : paint(0.5 + scores[i] / (2 * heat.limit));
+        image.data.set([r, g, b, 255], 4 * i);
+      }
+      const level = element("canvas", { width: heat.d, height: rows });
+      level.getContext("2d").putImageData(image, 0, 0);
+      levels.push(level);
+      if (rows <= 400) break;
+      const half = Math.ceil(rows / 2), next = new Float32Array(half * heat.d);
+      for (let i = 0; i < half; i++) {
+        for (let j = 0; j < heat.d; j++) {
+          const a = scores[2 * i * heat.d + j], b = 2 * i + 1 < rows ? scores[(2 * i + 1) * heat.d + j] : NaN;
+          next[i * heat.d + j] = Number.isNaN(a) ? b : Number.isNaN(b) ? a : (a + b) / 2;
+        }
+      }
+      rows = half;
+      scores = next;
+    }
+    return { levels, dark: colour.dark };
+  }
+
+  function drawLabels(pen, colour) {
+    const room = leafHeight();
+    pen.textAlign = "left";
+    pen.textBaseline = "middle";
+    pen.fillStyle = colour.ink;
+    if (room < 9) {
+      drawClusterNames(pen, colour);
+      return;
+    }
+    const fontSize = Math.min(12, room * 0.85);
+    pen.font = `${fontSize}px system-ui, sans-serif`;
+    const most = Math.floor((box.width - box.labelLeft) / (0.52 * fontSize));
+    for (let i = Math.max(Math.floor(view.from), 0); i <= Math.min(Math.ceil(view.to), n - 1); i++) {
+      pen.fillText(clip(model.names[model.order[i]].replace(/\s+/g, " "), most), box.labelLeft, y(i));
+    }
+  }
+
+  function drawClusterNames(pen, colour) {
+    pen.font = "12px system-ui, sans-serif";
+    let lowest = -Infinity;
+    for (const head of [...now.heads].sort((a, b) => first[a] - first[b])) {
+      const from = Math.max(y(first[head] - 0.5), box.top), to = Math.min(y(last[head] + 0.5), box.bottom);
+      const middle = (from + to) / 2;
+      if (to - from < 5 || middle < lowest + 14) continue;
+      lowest = middle;
+      const rows = size(model, head);
+      const cluster = now.labels[model.order[first[head]]] + 1;
+      pen.fillText(`${cluster}: ${rows.toLocaleString("en")} ${rows === 1 ? "row" : "rows"}`, box.labelLeft, middle);
+    }
+  }
+
+  function drawCut(pen, colour) {
+    const at = Math.round(x(now.time)) + 0.5; // a crisp line
+    if (at < box.left) return;
+    pen.setLineDash([4, 4]);
+    pen.strokeStyle = colour.accent;
+    pen.lineWidth = 1;
+    pen.beginPath();
+    pen.moveTo(at, box.top - 4);
+    pen.lineTo(at, box.bottom + 4);
+    pen.stroke();
+    pen.setLineDash([]);
+  }
+
+  function drawAxis(pen, colour) {
+    pen.strokeStyle = colour.line;
+    pen.fillStyle = colour.soft;
+    pen.lineWidth = 1;
+    pen.font = "11px system-ui, sans-serif";
+    pen.textAlign = "center";
+    pen.textBaseline = "top";
+    const base = box.bottom + 8;
+    pen.beginPath();
+    pen.moveTo(box.left, base);
+    pen.lineTo(box.right, base);
+    let previous = Infinity;
+    for (const time of ticks()) {
+      const at = x(time);
+      if (at < box.left || at > previous - 34) continue;
+      previous = at;
+      pen.moveTo(at, base);
+      pen.lineTo(at, base + 4);
+      pen.fillText(short(time), at, base + 6);
+    }
+    pen.stroke();
+    pen.fillText("merge time", (box.left + box.right) / 2, base + 20);
+  }
+
+  function ticks() {
+    if (scale.value === "log") {
+      const out = [];
+      for (let e = Math.floor(Math.log10(floor)); 10 ** e <= view.time; e++) {
+        for (const m of [1, 2, 5]) if (m * 10 ** e >= floor) out.push(m * 10 ** e);
+      }
+      return out;
+    }
+    const raw = view.time / 6, power = 10 ** Math.floor(Math.log10(raw));
+    const step = power * ([1, 2, 5].find((m) => m * power >= raw) || 10);
+    const fine = scale.value === "sqrt" ? [0.02, 0.1, 0.4].map((share) => step * share) : [];
+    return [0, ...fine, ...Array.from({ length: Math.floor(view.time / step) }, (_, i) => (i + 1) * step)];
+  }
+
+  function drawColumns(pen, colour) {
+    const width = box.heatWidth / heat.d;
+    pen.font = `${Math.min(11.5, width * 0.8)}px system-ui, sans-serif`;
+    pen.fillStyle = colour.ink;
+    pen.textAlign = "left";
+    pen.textBaseline = "middle";
+    heat.columns.forEach((name, j) => {
+      pen.save();
+      pen.translate(box.heatLeft + (j + 0.5) * width, box.top - 5);
+      pen.rotate(-Math.PI / 2);
+      pen.fillText(clip(name, 17), 0, 0);
+      pen.restore();
+    });
+  }
+
+  // ---- what is pointed at
+
+  function nodeAt(px, py) {
+    if (py < box.top || py > box.bottom) return -1;
+    const position = view.from + ((py - box.top) / (box.bottom - box.top)) * (view.to - view.from);
+    if (px > box.right - 2) return model.order[Math.min(Math.max(Math.round(position), 0), n - 1)];
+    // The clade whose box is pointed at: the smallest one that reaches this far towards the root.
+    let node = model.order[Math.min(Math.max(Math.round(position), 0), n - 1)];
+    while (model.parent[node] >= 0 && x(nodeTime[model.parent[node]]) >= px - 3) node = model.parent[node];
+    return node;
+  }
+
+  function describe(node) {
+    const rows = size(model, node);
+    if (node < n) {
+      const parts = [`In cluster ${now.labels[node] + 1}.`];
+      return { title: model.names[node], parts, list: null };
+    }
+    const k = node - n;
+    const parts = [
+      `Support ${percent(model.support[k])}: the share of the posterior in which these rows form a branch.`,
+      `They merge at time ${short(model.times[k])}` +
+        (Number.isFinite(model.low[k])
+          ? ` (${percent(model.level)} interval ${short(model.low[k])} to ${short(model.high[k])}).` : "."),
+    ];
+    const inside = node < now.top;
+    parts.push(inside ? `In cluster ${now.labels[model.order[first[node]]] + 1}.` : "Above the cut.");
+    return { title: `Branch of ${rows.toLocaleString("en")} rows`, parts, list: members(model, node) };
+  }
+
+  function showDetail(at = null) {
+    const node = hovered >= 0 ? hovered : focused;
+    const panel = find(".detail");
+    panel.dataset.node = node;
+    if (node < 0) return;
+    const { title, parts, list } = describe(node);
+    const heading = element("p", {}, element("strong", { text: title }), ` ${parts.join(" ")}`);
+    const lines = [heading];
+    if (at && heat && at.px >= box.heatLeft && at.px < box.heatLeft + box.heatWidth && node < n) {
+      const j = Math.floor(((at.px - box.heatLeft) / box.heatWidth) * heat.d);
+      lines.push(element("p", { text: `${heat.columns[j]}: ${short(heat.value(node, j))}` }));
+    } else if (node < n && heat) {
+      const shown = heat.columns.slice(0, 40).map((name, j) => `${name}: ${short(heat.value(node, j))}`);
+      lines.push(element("p", { class: "members", text: shown.join(", ") }));
+    }
+    if (list) {
+      const names = list.slice(0, MOST_MEMBERS).map((leaf) => model.names[leaf]).join(", ");
+      const more = list.length > MOST_MEMBERS ? ` … and ${list.length - MOST_MEMBERS} more` : "";
+      lines.push(element("p", { class: "members", text: names + more }));
+    }
+    panel.replaceChildren(...lines);
+  }
+
+  function focusOn(node) {
+    focused = node;
+    hovered = -1;
+    reveal(node);
+    showDetail();
+    requestDraw();
+  }
+
+  // ---- the cut
+
+  function setCut(k) {
+    k = Math.min(Math.max(Math.round(k) || 1, 1), n);
+    now = cut(model, k);
+    slider.value = Math.min(k, Number(slider.max));
+    slider.setAttribute("aria-valuetext", `${k} clusters`);
+    number.value = k;
+    root.dataset.clusters = k;
+    find(".chosen").disabled = k === model.chosen;
+    const sizes = now.heads.map((head) => size(model, head)).sort((a, b) => b - a);
+    const shown = sizes.slice(0, 6).join(", ") + (sizes.length > 6 ? ", …" : "");
+    find(".summary").textContent = `${k} ${k === 1 ? "cluster" : "clusters"} of ${shown} rows, cut at time ${short(now.time)}.`;
+    fillTable();
+    showDetail();
+    requestDraw();
+    clustering.shared.cut = now;
+    document.dispatchEvent(new CustomEvent("coaltree:cut"));
+  }
+
+  /** The columns in which a cluster differs most from all rows, in standard deviations of the column. */
+  function standsOut(leaves) {
+    const means = heat.columns.map((name, j) => {
+      let sum = 0, count = 0;
+      for (const leaf of leaves) {
+        const score = heat.score(leaf, j);
+        if (!Number.isNaN(score)) { sum += score; count++; }
+      }
+      return { name, mean: count ? sum / count : 0 };
+    });
+    const strong = means.filter((item) => Math.abs(item.mean) >= 0.5);
+    strong.sort((a, b) => Math.abs(b.mean) - Math.abs(a.mean));
+    return strong.slice(0, 3).map((item) => `${item.name} ${item.mean > 0 ? "+" : "−"}${Math.abs(item.mean).toFixed(1)}`);
+  }
+
+  function fillTable() {
+    const columns = ["cluster", "rows", "support", "merged at", "interval"];
+    if (heat) columns.push("stands out by");
+    columns.push("members", "");
+    const numeric = new Set(["rows", "support", "merged at", "interval"]);
+    find("thead").replaceChildren(element("tr", {}, ...columns.map((name) =>
+      element("th", { scope: "col", class: numeric.has(name) ? "number" : null, text: name }))));
+    const colour = colours(model);
+    const heads = now.heads.map((head, i) => ({ head, i, rows: size(model, head) }));
+    heads.sort((a, b) => b.rows - a.rows || a.i - b.i);
+    const rows = heads.slice(0, MOST_ROWS).map(({ head, i, rows: count }) => {
+      const leaves = members(model, head);
+      const k = head - n;
+      const swatch = element("span", { class: "swatch" });
+      swatch.style.background = colour.cluster(i);
+      const names = leaves.slice(0, 6).map((leaf) => clip(model.names[leaf], 40)).join(", ") + (count > 6 ? ", …" : "");
+      const button = element("button", { type: "button", "aria-label": `Show cluster ${i + 1} in the tree`, text: "Show" });
+      button.addEventListener("click", () => { focusOn(head); zoomToNode(head); });
+      const cells = [
+        element("th", { scope: "row" }, swatch, String(i + 1)),
+        element("td", { class: "number", text: count.toLocaleString("en") }),
+        element("td", { class: "number", text: k < 0 ? "–" : percent(model.support[k]) }),
+        element("td", { class: "number", text: k < 0 ? "–" : short(model.times[k]) }),
+        element("td", { class: "number", text: k < 0 || !Number.isFinite(model.low[k]) ? "–" : `${short(model.low[k])}–${short(model.high[k])}` }),
+      ];
+      if (heat) cells.push(element("td", { class: "wide", text: standsOut(leaves).join(", ") || "–" }));
+      cells.push(element("td", { class: "wide", text: names }), element("td", {}, button));
+      return element("tr", { "data-cluster": i + 1 }, ...cells);
+    });
+    find("table.clusters tbody").replaceChildren(...rows);
+    find("table.clusters caption").textContent = now.k > MOST_ROWS
+      ? `The ${MOST_ROWS} largest of ${now.k} clusters.`
+      : `${now.k === 1 ? "One cluster" : `${now.k} clusters`}, the largest first. Support: the share of the posterior in which exactly these rows form a branch. Stands out by: standard deviations from the mean of all rows.`;
+  }
+
+  function downloadLabels() {
+    const quote = (text) => (/[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text);
+    const lines = model.names.map((name, leaf) => `${quote(name)},${now.labels[leaf] + 1}`);
+    const file = new Blob([`id,cluster\n${lines.join("\n")}\n`], { type: "text/csv" });
+    const link = element("a", { href: URL.createObjectURL(file), download: `labels_${now.k}.csv` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
+  // ---- events
+
+  const point = (event) => {
+    const frame = canvas.getBoundingClientRect();
+    return { px: event.clientX - frame.left, py: event.clientY - frame.top };
+  };
+  let drag = null;
+  canvas.addEventListener("pointermove", (event) => {
+    const at = point(event);
+    if (drag) {
+      const span = view.to - view.from;
+      drag.moved ||= Math.abs(at.py - drag.py) > 3;
+      if (drag.moved && span < n) {
+        canvas.classList.add("dragging");
+        moveTo(drag.from - (at.py - drag.py) / leafHeight(), span);
+      }
+      return;
+    }
+    const node = nodeAt(at.px, at.py);
+    if (node !== hovered || at.px > box.right) {
+      hovered = node;
+      showDetail(at);
+      requestDraw();
+    }
+  });
+  canvas.addEventListener("pointerleave", () => { hovered = -1; showDetail(); requestDraw(); });
+  canvas.addEventListener("pointerdown", (event) => {
+    drag = { ...point(event), from: view.from, moved: false };
+    canvas.setPointerCapture(event.pointerId);
+  });
+  canvas.addEventListener("pointerup", (event) => {
+    const at = point(event);
+    if (drag && !drag.moved) {
+      const node = nodeAt(at.px, at.py);
+      if (node >= 0) focusOn(node);
+    }
+    drag = null;
+    canvas.classList.remove("dragging");
+  });
+  canvas.addEventListener("dblclick", (event) => {
+    const at = point(event);
+    const node = nodeAt(at.px, at.py);
+    if (node >= 0) zoomToNode(node);
+  });
+  canvas.addEventListener("wheel", (event) => {
+    if (!(event.ctrlKey || event.metaKey || document.activeElement === canvas)) return;
+    const factor = Math.exp(Math.sign(event.deltaY || event.deltaX) * 0.2);
+    if (factor > 1 && view.to - view.from >= n && view.time >= lastTime) return; // nothing left: let the page scroll
+    event.preventDefault();
+    if (event.shiftKey) {
+      view.time = Math.min(Math.max(view.time * factor, positive), lastTime * 1.3);
+      requestDraw();
+    } else {
+      const { py } = point(event);
+      zoom(factor, view.from + ((py - box.top) / (box.bottom - box.top)) * (view.to - view.from));
+    }
+  }, { passive: false });
+
+  const KEYS = {
+    ArrowLeft: () => focusOn(focused < 0 ? ROOT : Math.max(model.parent[focused], focused === ROOT ? ROOT : 0)),
+    ArrowRight: () => focusOn(focused < 0 ? ROOT : focused < n ? focused : upper(focused)),
+    ArrowUp: () => focusOn(neighbour(-1)),
+    ArrowDown: () => focusOn(neighbour(1)),
+    Enter: () => focused >= 0 && zoomToNode(focused),
+    Escape: wholeTree,
+    Home: wholeTree,
+    "+": () => zoom(0.7),
+    "=": () => zoom(0.7),
+    "-": () => zoom(1 / 0.7),
+    PageUp: () => moveTo(view.from - 0.8 * (view.to - view.from), view.to - view.from),
+    PageDown: () => moveTo(view.from + 0.8 * (view.to - view.from), view.to - view.from),
+  };
+  const upper = (node) => {
+    const k = node - n, a = children[2 * k], b = children[2 * k + 1];
+    return place[a] < place[b] ? a : b;
+  };
+  /** The branch above or below this one: the other side of a merge, else that of the nearest merge that has one. */
+  function neighbour(direction) {
+    if (focused < 0) return ROOT;
+    const edge = direction < 0 ? first[focused] - 1 : last[focused] + 1;
+    if (edge < 0 || edge >= n) return focused;
+    let node = model.order[edge];
+    while (model.parent[node] >= 0 && nodeTime[model.parent[node]] <= nodeTime[focused] &&
+      (direction < 0 ? last[model.parent[node]] === edge : first[model.parent[node]] === edge)) node = model.parent[node];
+    return node;
+  }
+  canvas.addEventListener("keydown", (event) => {
+    const action = KEYS[event.key];
+    if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    action();
+  });
+
+  slider.min = 1;
+  slider.max = Math.min(n, Math.max(40, 2 * model.chosen));
+  number.max = n;
+  slider.addEventListener("input", () => setCut(Number(slider.value)));
+  number.addEventListener("change", () => setCut(Number(number.value)));
+  find(".chosen").addEventListener("click", () => setCut(model.chosen));
+  scale.addEventListener("change", wholeTree);
+  find(".zoom-in").addEventListener("click", () => zoom(0.6));
+  find(".zoom-out").addEventListener("click", () => zoom(1 / 0.6));
+  find(".whole").addEventListener("click", wholeTree);
+  find(".download").addEventListener("click", downloadLabels);
+  search.addEventListener("input", () => {
+    const wanted = search.value.trim().toLowerCase();
+    const leaf = wanted ? model.names.findIndex((name) => name.toLowerCase().includes(wanted)) : -1;
+    search.setCustomValidity(wanted && leaf < 0 ? "No row has this in its name." : "");
+    search.reportValidity();
+    if (leaf < 0) return;
+    focusOn(leaf);
+    if (leafHeight() < 9) moveTo(place[leaf] - 15, Math.min(30, n));
+  });
+
+  const legend = find(".legend");
+  function drawLegend() {
+    const parts = [element("span", { text: "Dots: support, dark is high. Bars: intervals of merge times. Dashed: the cut." })];
+    if (heat) {
+      const bar = element("span", { class: "bar" });
+      const paint = heatRamp(colours(model));
+      bar.style.background = `linear-gradient(90deg, ${[0, 0.25, 0.5, 0.75, 1].map((s) => `rgb(${paint(s)})`)})`;
+      parts.push(element("span", {}, `Data, in standard deviations from the column's mean: −${heat.limit}`, bar, `+${heat.limit}`));
+    }
+    legend.replaceChildren(...parts);
+  }
+
+  canvas.setAttribute("aria-label", `Dendrogram of ${n} rows`);
+  scale.value = n > 40 ? "sqrt" : "linear";
+  drawLegend();
+  view.time = lastTime * 1.04;
+  setCut(model.chosen);
+  new ResizeObserver(requestDraw).observe(canvas.parentElement);
+  onRecolour(() => { drawLegend(); fillTable(); requestDraw(); });
+});

@@ -1,0 +1,353 @@
+"""The report of a clustering: interactive tree with the data beside it, co-clustering, diagnostics, provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree.posterior.diagnostics import effective_sample_size
+from coaltree.posterior.ensemble import TreePosterior
+from coaltree.report.blocks import bullets, code, facts, figure, note, table, text, widget
+from coaltree.report.page import Block, Page, asset, packed
+from coaltree.tree import Tree
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from coaltree.plots.layout import TimeScale
+
+Floats = npt.NDArray[np.float64]
+
+LEVEL = 0.9
+CITATIONS = (
+    "R. Henao and J. E. Lucas. Efficient model-based clustering with coalescents: Application to multiple outcomes "
+    "using medical records data.",
+    "Y. W. Teh, H. Daumé III and D. Roy. Bayesian agglomerative clustering with coalescents. Advances in Neural "
+    "Information Processing Systems 20, 2008.",
+    "D. Görür and Y. W. Teh. An efficient sequential Monte Carlo algorithm for coalescent clustering. Advances in "
+    "Neural Information Processing Systems 21, 2008.",
+)
+
+_MOST_VALUES = 1_500_000  # of the data, two bytes each; beyond, columns are left out
+_MOST_CELLS = 400  # rows of the co-clustering matrix in the page
+_MOST_OVERLAID = 250  # leaves of which an overlay of trees can still be read
+_N_OVERLAID = 100
+_HEAT_LIMIT = 2.5
+_CODES = 32_766
+_LOW_ESS = 10.0
+_LOW_CHAIN_ESS = 20.0
+_SCRIPTS = ("clustering_model.js", "clustering_tree.js", "clustering_matrix.js")
+_TOGETHER = (
+    '<canvas class="matrix" tabindex="0" role="img"></canvas><div class="legend" aria-hidden="true"></div>'
+    '<div class="detail" aria-live="polite"><p>Point at the matrix, or move over it with the arrow keys.</p></div>'
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusteringResult:
+    """What a report of a clustering tells of.
+
+    Parameters
+    ----------
+    title : str
+        What was clustered.
+    tree : Tree
+        The tree that stands for the posterior; its names are the rows' names.
+    posterior : TreePosterior
+        The weighted trees.
+    X : array (n, d)
+        The data as measured; NaN where missing.
+    features : tuple of str
+        Names of the d columns.
+    n_clusters : int
+        The number of clusters chosen.
+    chosen_by : str
+        How that number was chosen, as a sentence.
+    trace : mapping from name to array (m, …)
+        Draws of the learned quantities, burn-in included.
+    burn_in : int
+        Draws that were dropped.
+    parameters : mapping
+        Everything that decides the result.
+    command : str
+        The exact command or program that makes it again.
+    scores : mapping from number of clusters to score
+        Higher is better; may be empty.
+    notes : tuple of str
+        Remarks on the data that a reader must know.
+    """
+
+    title: str
+    tree: Tree
+    posterior: TreePosterior
+    X: Floats
+    features: tuple[str, ...]
+    n_clusters: int
+    chosen_by: str
+    trace: Mapping[str, Floats]
+    burn_in: int
+    parameters: Mapping[str, object]
+    command: str
+    scores: Mapping[int, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def clustering_page(result: ClusteringResult) -> Page:
+    """Build the report."""
+    n, d = result.X.shape
+    page = Page(result.title, subtitle=f"{n:,} rows, {d:,} columns, clustered into a tree by coaltree")
+    together = result.posterior.coclustering(result.n_clusters)
+    page.section("The tree", *_tree_blocks(result))
+    page.section("Who belongs together", *_together_blocks(result, together))
+    page.section("How sure is this", *_diagnostic_blocks(result))
+    page.section("Parameters", facts(result.parameters))
+    page.section(
+        "Reproduce and cite",
+        text("The same command on the same table with the same version writes the same files:"),
+        code(result.command),
+        text("If this helps your work, please cite:"),
+        bullets(CITATIONS),
+    )
+    return page
+
+
+# ---- the tree
+
+
+def _tree_blocks(result: ClusteringResult) -> list[Block]:
+    blocks = [
+        text(
+            "Time runs from the rows, on the right, back to the root. Rows that merge early are alike. The cut decides "
+            f"the clusters: {result.chosen_by} Move the slider to see other cuts.",
+        )
+    ]
+    if result.notes:
+        blocks.append(note(*result.notes))
+    data = _tree_data(result)
+    shown = len(data["heat"]["columns"])
+    if shown < len(result.features):
+        blocks.append(note(f"The page shows {shown:,} of the {len(result.features):,} columns, evenly spread."))
+    script = "".join(asset(name) for name in _SCRIPTS)
+    blocks.append(widget(asset("clustering.html"), data, script, asset("clustering.css"), name="clustering"))
+    if result.scores:
+        blocks.append(figure(_score_figure(result), alt=_score_text(result), caption=_score_text(result)))
+    return blocks
+
+
+def _tree_data(result: ClusteringResult) -> dict[str, Any]:
+    # Matplotlib is heavy, and this package must import without it.
+    from coaltree.plots.layout import PALETTE, ladderised_order
+
+    tree, posterior = result.tree, result.posterior
+    intervals = posterior.time_intervals(tree, LEVEL).astype(np.float32)
+    return {
+        "names": list(tree.leaf_names),
+        "children": packed(tree.children.astype(np.int32)),
+        "times": packed(tree.times),
+        # Top to bottom in the page is bottom to top in a drawing: the larger side of a merge comes first.
+        "order": packed(ladderised_order(tree)[::-1].astype(np.int32)),
+        "support": packed(posterior.clade_support(tree).astype(np.float32)),
+        "low": packed(intervals[:, 0].copy()),
+        "high": packed(intervals[:, 1].copy()),
+        "level": LEVEL,
+        "palette": list(PALETTE),
+        "n_clusters": result.n_clusters,
+        "features": list(result.features),
+        "heat": _heat_data(result.X, result.features),
+    }
+
+
+def _heat_data(X: Floats, features: tuple[str, ...]) -> dict[str, Any]:
+    """The data in 15 bits a value: low + step · code within each column, and −1 where a value is missing."""
+    n, d = X.shape
+    kept = np.unique(np.linspace(0, d - 1, min(d, max(_MOST_VALUES // n, 1))).round().astype(int))
+    values = np.asarray(X[:, kept], dtype=np.float64)
+    known = np.isfinite(values)
+    low = np.where(known, values, np.inf).min(axis=0)
+    low = np.where(np.isfinite(low), low, 0.0)
+    span = np.where(known, values, -np.inf).max(axis=0) - low
+    step = np.where(np.isfinite(span) & (span > 0.0), span, 1.0) / _CODES
+    codes = np.where(known, np.rint((np.where(known, values, low) - low) / step), -1.0)
+    count = np.maximum(known.sum(axis=0), 1)
+    mean = np.where(known, values, 0.0).sum(axis=0) / count
+    deviation = np.sqrt((np.where(known, values - mean, 0.0) ** 2).sum(axis=0) / count)
+    return {
+        "codes": packed(codes.astype(np.int16)),
+        "low": low.tolist(),
+        "step": step.tolist(),
+        "mean": mean.tolist(),
+        "deviation": deviation.tolist(),
+        "columns": [features[j] for j in kept],
+        "limit": _HEAT_LIMIT,
+    }
+
+
+def _score_figure(result: ClusteringResult) -> Figure:
+    from matplotlib.figure import Figure
+
+    from coaltree.plots.layout import FAINT, INK, PALETTE
+
+    numbers = sorted(result.scores)
+    fig = Figure(figsize=(6.0, 2.2), layout="constrained")
+    ax = fig.add_subplot()
+    ax.plot(numbers, [result.scores[k] for k in numbers], color=PALETTE[0], marker=".", linewidth=1.2)
+    if result.n_clusters in result.scores:
+        ax.plot([result.n_clusters], [result.scores[result.n_clusters]], "o", color=PALETTE[1], markersize=8)
+    ax.set_xlabel("number of clusters", color=INK, fontsize=9)
+    ax.set_ylabel("score", color=INK, fontsize=9)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(FAINT)
+    ax.tick_params(color=FAINT, labelcolor=INK, labelsize=8)
+    return fig
+
+
+def _score_text(result: ClusteringResult) -> str:
+    best = sorted(result.scores, key=lambda k: -result.scores[k])[:3]
+    listed = ", ".join(f"{k} ({result.scores[k]:.3g})" for k in best)
+    return f"Score of each number of clusters. Highest: {listed}."
+
+
+# ---- pairs
+
+
+def _together_blocks(result: ClusteringResult, together: Floats) -> list[Block]:
+    from coaltree.plots.layout import ladderised_order
+    from coaltree.plots.matrices import block_means
+
+    n = len(together)
+    order = ladderised_order(result.tree)[::-1]
+    small = block_means(together[np.ix_(order, order)], _MOST_CELLS)
+    labels = result.tree.cut(n_clusters=result.n_clusters)
+    same = labels[:, None] == labels
+    np.fill_diagonal(same, False)
+    within = float(together[same].mean()) if same.any() else 1.0
+    other = ~same & ~np.eye(n, dtype=bool)
+    between = float(together[other].mean()) if other.any() else 0.0
+    summary = (
+        f"Two rows of the same cluster are together in {within:.0%} of the posterior on average, two rows of "
+        f"different clusters in {between:.0%}."
+    )
+    data = {
+        "values": packed(np.rint(255.0 * small).astype(np.uint8)),
+        "n": n,
+        "label": f"Matrix of the probability that two rows share a cluster, rows in the order of the tree. {summary}",
+    }
+    return [
+        text(
+            f"Every tree of the posterior, cut into {result.n_clusters} clusters: how probable is it that two rows "
+            f"share one? {summary} The bars along the edges are the clusters of the tree at the cut shown above."
+            + (f" Each cell is a mean over about {n / len(small):.1f} rows." if len(small) < n else ""),
+        ),
+        widget(_TOGETHER, data, "".join(asset(name) for name in _SCRIPTS), asset("clustering.css"), name="together"),
+    ]
+
+
+# ---- how sure
+
+
+def _diagnostic_blocks(result: ClusteringResult) -> list[Block]:
+    posterior = result.posterior
+    kept = {name: np.asarray(values)[result.burn_in :] for name, values in result.trace.items()}
+    rows = [row for name, values in kept.items() for row in _trace_rows(name, values)]
+    blocks = [
+        _verdict(posterior, rows),
+        facts(
+            {
+                "trees in the posterior": len(posterior),
+                "effective number of trees": posterior.ess,
+                "lowest on the way": float(posterior.ess_per_step.min()),
+                "log evidence": posterior.log_evidence,
+                "highest log joint": float(posterior.log_joint.max()),
+                "branches with support 50% or more": int((posterior.clade_support(result.tree)[:-1] >= 0.5).sum()),
+            }
+        ),
+        text(
+            "Log evidence compares models of the same table: higher is better. The effective number of trees tells how "
+            "many equally good trees the weighted ones are worth; where it is low, supports are coarse. To check a "
+            "support that matters, run again with another seed and compare.",
+        ),
+    ]
+    if rows:
+        blocks.append(table(rows, caption="What was learned besides the tree: draws after burn-in"))
+        blocks.append(_trace_figure(result))
+    if result.tree.n_leaves <= _MOST_OVERLAID:
+        blocks.append(_overlay(result))
+    return blocks
+
+
+def _verdict(posterior: TreePosterior, rows: list[dict[str, Any]]) -> Block:
+    doubts = []
+    if posterior.ess < _LOW_ESS:
+        doubts.append(
+            f"The trees are worth only {posterior.ess:.1f} independent ones, so supports are rough. Use more particles."
+        )
+    sizes = [row["effective draws"] for row in rows if row["effective draws"] == row["effective draws"]]
+    if sizes and min(sizes) < _LOW_CHAIN_ESS:
+        doubts.append(
+            f"The slowest of the learned quantities has {min(sizes):.0f} effective draws, so scale and noise are known "
+            "roughly. Use more iterations."
+        )
+    if doubts:
+        return note(*doubts, kind="warning")
+    return note("No warning sign in the diagnostics below.", kind="good")
+
+
+def _trace_rows(name: str, values: Floats) -> list[dict[str, Any]]:
+    """One row for each entry of a quantity; of a large one, the entry that mixes worst."""
+    flat = values.reshape(len(values), -1)
+    sizes = np.atleast_1d(effective_sample_size(flat))
+    if flat.shape[1] > 12:
+        finite = np.where(np.isfinite(sizes), sizes, np.inf)
+        worst = int(np.argmin(finite))
+        return [_trace_row(f"{name}: slowest of {flat.shape[1]} entries", flat[:, worst], float(sizes[worst]))]
+    return [
+        _trace_row(name if flat.shape[1] == 1 else f"{name} {j + 1}", flat[:, j], float(sizes[j]))
+        for j in range(flat.shape[1])
+    ]
+
+
+def _trace_row(name: str, draws: Floats, size: float) -> dict[str, Any]:
+    low, middle, high = np.quantile(draws, [0.05, 0.5, 0.95])
+    return {
+        "quantity": name.replace("_", " "),
+        "median": float(middle),
+        "5%": float(low),
+        "95%": float(high),
+        "draws": len(draws),
+        "effective draws": size,
+    }
+
+
+def _trace_figure(result: ClusteringResult) -> Block:
+    from matplotlib.figure import Figure
+
+    from coaltree.plots.curves import plot_traces
+
+    fig = Figure(figsize=(8.4, 1.9 * -(-len(result.trace) // 2)), layout="constrained")
+    plot_traces({name.replace("_", " "): values for name, values in result.trace.items()}, result.burn_in, fig)
+    return figure(
+        fig,
+        alt="Traces of the learned quantities over the iterations; the table above gives their numbers.",
+        caption="Every iteration's draw. Shaded: dropped as burn-in. ESS: effective number of independent draws.",
+    )
+
+
+def _overlay(result: ClusteringResult) -> Block:
+    from matplotlib.figure import Figure
+
+    from coaltree.plots.densitree import plot_densitree
+
+    fig = Figure(figsize=(8.4, float(np.clip(0.16 * result.tree.n_leaves + 1.0, 3.0, 10.0))), layout="constrained")
+    scale: TimeScale = "linear" if result.tree.n_leaves <= 40 else "sqrt"
+    trees = min(_N_OVERLAID, len(result.posterior))
+    plot_densitree(result.posterior, fig.add_subplot(), max_trees=trees, reference=result.tree, time_scale=scale)
+    return figure(
+        fig,
+        alt="Trees of the posterior drawn over each other: where they agree the lines are dark.",
+        caption=f"{trees} trees of the posterior over each other; black: the tree of this page. Haze is doubt.",
+        pixels=True,
+    )

@@ -1,0 +1,70 @@
+"""Effective sample size against chains whose autocorrelation is known."""
+
+import numpy as np
+import pytest
+from scipy.signal import lfilter
+
+from coaltree.posterior.diagnostics import autocorrelation, effective_sample_size
+from tests.seeds import seed
+
+N_CHAINS = 200
+
+
+def ar1(rho, m, n_chains, number):
+    """Stationary chains x_t = ρ x_(t−1) + e, (m, n_chains); the effective size is m (1 − ρ) / (1 + ρ)."""
+    noise = np.random.default_rng(seed(number)).normal(size=(m, n_chains))
+    noise[0] /= np.sqrt(1 - rho**2)
+    return lfilter([1.0], [1.0, -rho], noise, axis=0)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9, -0.4])
+def test_ar1(rho):
+    m = 4000
+    sizes = effective_sample_size(ar1(rho, m, N_CHAINS, 1))
+    truth = m * (1 - rho) / (1 + rho)
+    error = 4 * sizes.std(ddof=1) / np.sqrt(N_CHAINS)
+    # Stopping at a random lag biases a finite chain by a few percent; a wrong formula is off by a factor.
+    assert abs(sizes.mean() - truth) < error + 0.08 * truth
+    assert abs(sizes.mean() - truth / 2) > error + 0.08 * truth  # τ without its factor two, or twice, would show
+
+
+def test_predicts_the_error_of_the_mean():
+    """The definition: the mean of a chain of m draws varies like the mean of ESS independent ones."""
+    rho, m = 0.8, 1000
+    chains = ar1(rho, m, 1000, 2)
+    predicted = np.mean(chains.var(axis=0) / effective_sample_size(chains))
+    found = chains.mean(axis=0).var()
+    assert 0.8 < predicted / found < 1.25
+    assert found / np.mean(chains.var(axis=0) / m) > 5  # counting every draw is far too sure
+
+
+def test_autocorrelation_equals_its_definition():
+    x = np.random.default_rng(3).normal(size=57).cumsum()
+    centred = x - x.mean()
+    direct = [np.sum(centred[: len(x) - k] * centred[k:]) / np.sum(centred**2) for k in range(len(x))]
+    np.testing.assert_allclose(autocorrelation(x), direct, atol=1e-12)
+
+
+def test_scale_and_shape():
+    x = ar1(0.5, 300, 6, 4)
+    sizes = effective_sample_size(x.reshape(300, 2, 3))
+    assert sizes.shape == (2, 3)
+    np.testing.assert_allclose(effective_sample_size(1e-12 * x + 5e-9).ravel(), sizes.ravel(), rtol=1e-3)
+    assert isinstance(effective_sample_size(x[:, 0]), float)
+
+
+def test_bounds():
+    m = 100
+    alternating = np.tile([1.0, -1.0], m // 2) + 1e-3 * np.random.default_rng(0).normal(size=m)
+    assert m < effective_sample_size(alternating) <= m * np.log10(m)
+    assert 1.0 <= effective_sample_size(np.linspace(0, 1, m)) < 10.0
+
+
+@pytest.mark.parametrize("x", [[1.0, 2.0, 1.0], np.ones(50), [1.0, np.nan, 2.0, 3.0, 1.0]])
+def test_chains_that_do_not_tell(x):
+    assert np.isnan(effective_sample_size(x))
+
+
+def test_a_number_is_no_chain():
+    with pytest.raises(ValueError, match="x must have one row per draw"):
+        effective_sample_size(3.0)
