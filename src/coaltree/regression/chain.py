@@ -1,13 +1,12 @@
 r"""One chain: Gibbs sampling over coefficients, tree, Φ, leaf noise, scale and the width of the common level.
 
-An iteration draws (μ, β) given the rest (`coefficients`), then tree, Φ, s₀ and scale given β by the blocks that learn
-them for a table (`coaltree.inference.learn`, the table being β), then τ given β̄. During burn-in the number of steps of
-a trajectory is set by its acceptance and the pilot moves to where the chain is; afterwards both stay.
+An iteration draws (μ, β) given the rest (`coefficients`), then, for some outcomes, place in the tree and coefficients
+together (`leaves`), then the rest given β (`hyper`). During burn-in the number of steps of a trajectory is set by its
+acceptance and the pilot moves to where the chain is; afterwards both stay.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,25 +16,21 @@ import numpy.typing as npt
 from coaltree.inference import learn
 from coaltree.regression import coefficients
 from coaltree.regression.coefficients import Pilot, Point
+from coaltree.regression.hyper import draw_hyper, log_joint
 from coaltree.regression.leaves import move_leaf
 from coaltree.regression.likelihood import Likelihood, penalised_mode
-from coaltree.regression.prior import Hyper, Prior, draw_spread, precision
-from coaltree.tree import Tree
+from coaltree.regression.prior import Hyper, Prior, precision
 
 Floats = npt.NDArray[np.float64]
 
 HMC, ALBERT_CHIB = "hmc", "albert-chib"
 METHODS = (HMC, ALBERT_CHIB)
 
-# Conditional SMC redraws the whole tree but costs as much as twenty sweeps of moves; so it comes now and then. So does
-# the scale move, which touches nothing that the likelihood sees.
+# Conditional SMC redraws the whole tree but costs as much as twenty sweeps of moves; so it comes now and then.
 PARTICLES_EVERY = 10
-SCALE_EVERY = 2
 # Leaves that are hung anew with their coefficients, as a fraction of all, at each iteration.
 LEAF_MOVES = 0.25
 N_SWEEPS = 2
-# `learn.draw_noise` keeps leaf noise above e^−40.
-SMALLEST_NOISE = math.exp(-39.0)
 # Adaptation, in burn-in only: acceptance is looked at once a window.
 WINDOW = 20
 LOWEST_ACCEPTANCE, HIGHEST_ACCEPTANCE = 0.75, 0.93
@@ -64,39 +59,6 @@ class Moving(NamedTuple):
     accepted: float  # sum of acceptance probabilities in this window
     theta_sum: Floats  # (P, K+1), since the pilot moved
     n_summed: int
-
-
-def draw_offset(now: learn.Unknowns, rng: np.random.Generator) -> learn.Unknowns:
-    """Shift all merges by the same time and leaf noise by the opposite: (t, s₀) → (t − δ, s₀ + δ).
-
-    Two leaves that merge at t differ by a variance of 2(t + s₀), so the likelihood stays; the priors leave the first
-    merge, rate λ₁ = P(P−1)/2, with density ∝ e^(−(λ₁ − 1) t₁) on 0 < t₁ < t₁ + s₀: an exact draw. Without it first
-    merges and leaf noise hold each other.
-    """
-    tree, covariance, noise = now
-    total = float(tree.times[0] + noise[0])
-    longest = total - SMALLEST_NOISE
-    rate = 0.5 * tree.n_leaves * (tree.n_leaves - 1) - 1.0
-    u = rng.random()
-    first = -math.log1p(u * math.expm1(-rate * longest)) / rate if rate > 0 else u * longest
-    if not 0.0 < first < longest:
-        return now
-    times = tree.times - tree.times[0] + first
-    return learn.Unknowns(Tree(tree.children, times, tree.names), covariance, np.full_like(noise, total - first))
-
-
-def draw_hyper(hyper: Hyper, theta: Floats, prior: Prior, settings: learn.Settings, rng: np.random.Generator) -> Hyper:
-    """Tree, Φ, s₀, scale and τ given the coefficients."""
-    beta = np.ascontiguousarray(theta[:, 1:])
-    now = hyper.unknowns
-    if now is not None:
-        now = draw_offset(learn.iterate(now, beta, prior.family, settings, rng), rng)
-    return Hyper(now, draw_spread(hyper.spread, beta.mean(axis=0), prior.spread_scale, rng))
-
-
-def log_joint(hyper: Hyper, theta: Floats) -> float:
-    """log p(β, t, π | Φ, s₀), the density by which trees are compared; 0 for a single outcome."""
-    return 0.0 if hyper.unknowns is None else learn.log_joint(hyper.unknowns, np.ascontiguousarray(theta[:, 1:]))
 
 
 class Chain:
@@ -158,7 +120,6 @@ class Chain:
         blocks = learn.Settings(
             n_particles=settings.n_particles if now.n_done % PARTICLES_EVERY == 0 else 1,
             n_sweeps=N_SWEEPS,
-            scale_move=now.n_done % SCALE_EVERY == 0,
         )
         hyper = now.hyper
         if hyper.unknowns is not None and settings.method == HMC:
