@@ -29,7 +29,7 @@ METHODS = (HMC, ALBERT_CHIB)
 # Conditional SMC redraws the whole tree but costs as much as twenty sweeps of moves; so it comes now and then.
 PARTICLES_EVERY = 10
 # Leaves that are hung anew with their coefficients, as a fraction of all, at each iteration.
-LEAF_MOVES = 0.25
+LEAF_MOVES = 0.1
 N_SWEEPS = 2
 # Adaptation, in burn-in only: acceptance is looked at once a window.
 WINDOW = 20
@@ -46,6 +46,7 @@ class Settings(NamedTuple):
     burn_in: int
     n_particles: int = 50
     method: str = HMC
+    thin: int = 1  # iterations a kept draw
 
 
 class Moving(NamedTuple):
@@ -165,7 +166,8 @@ class Chain:
         }
         for name, value in row.items():
             self.trace[name].append(value)
-        if now.n_done <= self.settings.burn_in:
+        after = now.n_done - self.settings.burn_in
+        if after <= 0 or after % self.settings.thin:
             return
         self.draws["theta"].append(now.point.theta)
         self.draws["spread"].append(hyper.spread)
