@@ -9,7 +9,7 @@ from coaltree.model.diffusion import contrasts
 from coaltree.randomness import make_streams
 from coaltree.regression.coefficients import evaluate, make_pilot
 from coaltree.regression.leaves import Places, expansion, move_leaf, regrafted, survey
-from coaltree.regression.likelihood import Likelihood
+from coaltree.regression.likelihood import Likelihood, penalised_mode
 from tests.model.invariance import LIMIT
 from tests.regression.invariance import PRIOR, drift, simulate
 from tests.seeds import seed
@@ -79,17 +79,18 @@ def kernel(correct):
 
 @pytest.mark.parametrize("n_outcomes", [2, 4])
 def test_the_joint_distribution_stays(n_outcomes):
-    assert np.abs(drift(kernel(True), n_outcomes, 400, 20)).max() < LIMIT
+    assert np.abs(drift(kernel(True), n_outcomes, 250, 20)).max() < LIMIT
 
 
 def test_without_its_correction_it_is_noticed():
-    assert np.abs(drift(kernel(False), 4, 400, 20)).max() > LIMIT
+    assert np.abs(drift(kernel(False), 4, 150, 20)).max() > LIMIT
 
 
 def test_the_point_stays_complete():
     rng = np.random.default_rng(seed(3))
     hyper, theta, likelihood = simulate(3, rng)
-    pilot, point, accepted = make_pilot(likelihood, np.zeros_like(theta)), evaluate(likelihood, theta), 0
+    pilot = make_pilot(likelihood, penalised_mode(likelihood, np.ones(3)))
+    point, accepted = evaluate(likelihood, theta), 0
     for step in range(30):
         outcome = Likelihood(likelihood.rows, likelihood.signs[:, [step % 3]].copy(), likelihood.weights)
         hyper, point, moved = move_leaf(hyper, point, step % 3, outcome, pilot, PRIOR, rng)

@@ -82,6 +82,15 @@ def test_a_finished_run_may_be_made_longer(tmp_path):
     same(fit(checkpoint=path, n_iter=60), fit(n_iter=60))
 
 
+def test_thinned_draws_are_some_of_all():
+    every, third = fit(n_outcomes=3), fit(n_outcomes=3, thin=3)
+    np.testing.assert_array_equal(every.coef_draws[:, 2::3], third.coef_draws)
+    np.testing.assert_array_equal(every.posterior.log_joint.reshape(2, -1)[:, 2::3].ravel(), third.posterior.log_joint)
+    np.testing.assert_array_equal(every.trace["spread"], third.trace["spread"])
+    with pytest.raises(ValueError, match="thin must not exceed n_iter − burn_in = 20"):
+        fit(thin=21)
+
+
 def test_checkpoints_are_written_along_the_way(tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     written = []

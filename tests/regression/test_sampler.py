@@ -6,8 +6,8 @@ import pytest
 from coaltree.inference import learn
 from coaltree.model.covariance import HuangWand
 from coaltree.regression import coefficients
-from coaltree.regression.chain import draw_hyper
 from coaltree.regression.coefficients import approximate, evaluate, hamiltonian, make_pilot
+from coaltree.regression.hyper import draw_hyper
 from coaltree.regression.links import LOGIT, PROBIT
 from coaltree.regression.prior import precision
 from tests.model.invariance import LIMIT

@@ -46,6 +46,8 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Scale of the half-t priors on the size of coefficients of standardised features.
     method : {"hmc", "albert-chib"}
         How coefficients are drawn; the second is a slow reference.
+    thin : int
+        Keep every so many iterations after burn-in.
     checkpoint : path, optional
         File to which the chains are saved as they run, and from which an unfinished fit goes on.
 
@@ -107,6 +109,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         link: str = "probit",
         scale: float = 1.0,
         method: str = "hmc",
+        thin: int = 1,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
         self.n_iter = n_iter
@@ -119,6 +122,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.link = link
         self.scale = scale
         self.method = method
+        self.thin = thin
         self.checkpoint = checkpoint
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CoalescentProbit:
@@ -147,6 +151,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             method=self.method,
             n_iter=self.n_iter,
             burn_in=self.burn_in,
+            thin=self.thin,
             n_chains=self.n_chains,
             n_particles=self.n_particles,
             scale=self.scale,

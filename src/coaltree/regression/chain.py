@@ -1,8 +1,8 @@
 r"""One chain: Gibbs sampling over coefficients, tree, Φ, leaf noise, scale and the width of the common level.
 
-An iteration draws (μ, β) given the rest (`coefficients`), then tree, Φ, s₀ and scale given β by the blocks that learn
-them for a table (`coaltree.inference.learn`, the table being β), then τ given β̄. During burn-in the number of steps of
-a trajectory is set by its acceptance and the pilot moves to where the chain is; afterwards both stay.
+An iteration draws (μ, β) given the rest (`coefficients`), then, for some outcomes, place in the tree and coefficients
+together (`leaves`), then the rest given β (`hyper`). During burn-in the number of steps of a trajectory is set by its
+acceptance and the pilot moves to where the chain is; afterwards both stay.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ import numpy.typing as npt
 from coaltree.inference import learn
 from coaltree.regression import coefficients
 from coaltree.regression.coefficients import Pilot, Point
+from coaltree.regression.hyper import draw_hyper, log_joint
 from coaltree.regression.leaves import move_leaf
 from coaltree.regression.likelihood import Likelihood, penalised_mode
-from coaltree.regression.prior import Hyper, Prior, draw_spread, precision
+from coaltree.regression.prior import Hyper, Prior, precision
 
 Floats = npt.NDArray[np.float64]
 
 HMC, ALBERT_CHIB = "hmc", "albert-chib"
 METHODS = (HMC, ALBERT_CHIB)
 
-# Conditional SMC redraws the whole tree but costs as much as twenty sweeps of moves; so it comes now and then. So does
-# the scale move, which touches nothing that the likelihood sees.
+# Conditional SMC redraws the whole tree but costs as much as twenty sweeps of moves; so it comes now and then.
 PARTICLES_EVERY = 10
-SCALE_EVERY = 2
 # Leaves that are hung anew with their coefficients, as a fraction of all, at each iteration.
-LEAF_MOVES = 0.25
+LEAF_MOVES = 0.1
 N_SWEEPS = 2
 # Adaptation, in burn-in only: acceptance is looked at once a window.
 WINDOW = 20
@@ -47,6 +46,7 @@ class Settings(NamedTuple):
     burn_in: int
     n_particles: int = 50
     method: str = HMC
+    thin: int = 1  # iterations a kept draw
 
 
 class Moving(NamedTuple):
@@ -60,20 +60,6 @@ class Moving(NamedTuple):
     accepted: float  # sum of acceptance probabilities in this window
     theta_sum: Floats  # (P, K+1), since the pilot moved
     n_summed: int
-
-
-def draw_hyper(hyper: Hyper, theta: Floats, prior: Prior, settings: learn.Settings, rng: np.random.Generator) -> Hyper:
-    """Tree, Φ, s₀, scale and τ given the coefficients."""
-    beta = np.ascontiguousarray(theta[:, 1:])
-    now = hyper.unknowns
-    if now is not None:
-        now = learn.iterate(now, beta, prior.family, settings, rng)
-    return Hyper(now, draw_spread(hyper.spread, beta.mean(axis=0), prior.spread_scale, rng))
-
-
-def log_joint(hyper: Hyper, theta: Floats) -> float:
-    """log p(β, t, π | Φ, s₀), the density by which trees are compared; 0 for a single outcome."""
-    return 0.0 if hyper.unknowns is None else learn.log_joint(hyper.unknowns, np.ascontiguousarray(theta[:, 1:]))
 
 
 class Chain:
@@ -135,7 +121,6 @@ class Chain:
         blocks = learn.Settings(
             n_particles=settings.n_particles if now.n_done % PARTICLES_EVERY == 0 else 1,
             n_sweeps=N_SWEEPS,
-            scale_move=now.n_done % SCALE_EVERY == 0,
         )
         hyper = now.hyper
         if hyper.unknowns is not None and settings.method == HMC:
@@ -181,7 +166,8 @@ class Chain:
         }
         for name, value in row.items():
             self.trace[name].append(value)
-        if now.n_done <= self.settings.burn_in:
+        after = now.n_done - self.settings.burn_in
+        if after <= 0 or after % self.settings.thin:
             return
         self.draws["theta"].append(now.point.theta)
         self.draws["spread"].append(hyper.spread)

@@ -133,6 +133,7 @@ def fit_probit(
     method: str = "hmc",
     n_iter: int = 1000,
     burn_in: int = 200,
+    thin: int = 1,
     n_chains: int = 2,
     n_particles: int = 50,
     scale: float = 1.0,
@@ -163,6 +164,8 @@ def fit_probit(
         weights only), which mixes far more slowly.
     n_iter, burn_in : int
         Iterations of every chain, and how many of them to drop.
+    thin : int
+        Keep every so many of the others.
     n_chains : int
         Independent chains, from independent starts.
     n_particles : int
@@ -202,6 +205,9 @@ def fit_probit(
     burn_in = check_count(burn_in, "burn_in", at_least=0)
     if burn_in >= n_iter:
         raise ValueError(f"burn_in must be below n_iter = {n_iter}, got {burn_in}.")
+    thin = check_count(thin, "thin", at_least=1)
+    if thin > n_iter - burn_in:
+        raise ValueError(f"thin must not exceed n_iter − burn_in = {n_iter - burn_in}, got {thin}.")
     n_chains = check_count(n_chains, "n_chains", at_least=1)
     n_particles = check_count(n_particles, "n_particles", at_least=1)
     if n_jobs is not None and n_jobs != -1:
@@ -216,7 +222,7 @@ def fit_probit(
     prepared = prepare(X, Y, sample_weight, link_code, names)
     if names is not None and len(names) != prepared.likelihood.n_outcomes:
         raise ValueError(f"outcome_names must name {prepared.likelihood.n_outcomes} outcomes, got {len(names)}.")
-    settings = Settings(burn_in, n_particles, method)
+    settings = Settings(burn_in, n_particles, method, thin)
     generators = as_generator(random_state).spawn(n_chains)
     chains = run(prepared.likelihood, prior, settings, n_iter, generators, n_jobs, progress, checkpoint)
     info = {
@@ -225,6 +231,7 @@ def fit_probit(
         "link": link,
         "n_iter": n_iter,
         "burn_in": burn_in,
+        "thin": thin,
         "n_chains": n_chains,
         "n_particles": n_particles,
         "scale": float(scale),
@@ -257,7 +264,8 @@ def _gather(
     trace = {name: np.array([chain.trace[name][:n_done] for chain in chains]) for name in chains[0].trace}
     theta, fitted = draws["theta"], prepared.fitted
     n_outcomes = theta.shape[2]
-    diagnostics = _diagnose(theta, trace, n_kept, fitted)
+    kept = info["burn_in"] + info["thin"] * np.arange(1, n_kept + 1) - 1
+    diagnostics = _diagnose(theta, {name: values[:, kept] for name, values in trace.items()}, fitted)
     intercept, coef = prepared.scaling.undo(theta)
     coef[:, :, ~fitted] = 0.0
     intercept[:, :, ~fitted] = links.quantile(prepared.rates[~fitted], links.LINKS[link])
@@ -279,7 +287,7 @@ def _gather(
             times=draws["times"].reshape(-1, n_outcomes - 1),
             weights=np.full(len(chains) * n_kept, 1.0 / (len(chains) * n_kept)),
             log_evidence=np.nan,  # Markov chains do not estimate it
-            log_joint=trace["log_joint"][:, n_done - n_kept :].ravel(),
+            log_joint=trace["log_joint"][:, kept].ravel(),
             ess_per_step=np.where(np.isnan(ess), 1.0, ess),
             names=names,
             info=info,
@@ -303,17 +311,17 @@ def _gather(
     )
 
 
-def _diagnose(theta: Floats, trace: dict[str, Floats], n_kept: int, fitted: npt.NDArray[np.bool_]) -> dict[str, Any]:
+def _diagnose(theta: Floats, trace: dict[str, Floats], fitted: npt.NDArray[np.bool_]) -> dict[str, Any]:
     """R̂ and bulk effective sample size of every intercept and coefficient of an outcome that is fitted."""
     ratio, size = r_hat(theta), bulk_ess(theta)
     ratio[~fitted], size[~fitted] = np.nan, np.nan
     scalars = ("log_likelihood", "spread", "leaf_noise", "last_time", "log_det")
-    late = {name: trace[name][:, -n_kept:] for name in scalars if not np.isnan(trace[name]).any()}
+    late = {name: trace[name] for name in scalars if not np.isnan(trace[name]).any()}
     return {
         "r_hat": float(np.max(ratio[fitted])),
         "bulk_ess": float(np.min(size[fitted])),
-        "acceptance": float(trace["acceptance"][:, -n_kept:].mean()),
-        "n_steps": float(trace["n_steps"][:, -n_kept:].mean()),
+        "acceptance": float(trace["acceptance"].mean()),
+        "n_steps": float(trace["n_steps"].mean()),
         "theta_r_hat": ratio,  # (P, 1 + varying features), intercepts first
         "theta_bulk_ess": size,
         "trace_r_hat": {name: float(r_hat(values)) for name, values in late.items()},

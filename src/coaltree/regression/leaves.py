@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._compile import kernel
-from coaltree.inference.learn import Unknowns
 from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.regression.coefficients import Pilot, Point
 from coaltree.regression.likelihood import Likelihood
@@ -204,4 +203,4 @@ def move_leaf(
     moved[0][j], moved[1][j], moved[2][j] = new, values[0], gradient[0]
     if chosen > 0:
         tree = regrafted(tree, j, int(places.edge[chosen]), float(places.time[chosen]))
-    return hyper._replace(unknowns=Unknowns(tree, covariance, noise)), Point(*moved), True
+    return hyper._replace(unknowns=now._replace(tree=tree)), Point(*moved), True
