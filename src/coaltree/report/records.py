@@ -67,9 +67,9 @@ def draw_figures(result: StudyResult) -> dict[str, Figure]:
 
 def _hide_small_counts(ax: Any) -> None:
     """Replace numbers of events from 1 to 10 behind the names of outcomes."""
-    for text in ax.get_yticklabels():
-        text.set_text(re.sub(r"\((\d+)\)$", lambda found: f"({shown_count(int(found[1]))})", text.get_text()))
-    ax.set_yticks(ax.get_yticks(), [text.get_text() for text in ax.get_yticklabels()])
+    for label in ax.get_yticklabels():
+        label.set_text(re.sub(r"\((\d+)\)$", lambda found: f"({shown_count(int(found[1]))})", label.get_text()))
+    ax.set_yticks(ax.get_yticks(), [label.get_text() for label in ax.get_yticklabels()])
 
 
 def write_report(result: StudyResult, figures: dict[str, Figure], path: str | Path) -> None:
