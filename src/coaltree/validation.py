@@ -12,8 +12,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 
-def check_array(value: Any, name: str, ndim: int) -> Floats:
-    """Return `value` as a finite, C-contiguous float64 array with `ndim` dimensions."""
+def check_array(value: Any, name: str, ndim: int, missing: bool = False) -> Floats:
+    """Return `value` as a finite, C-contiguous float64 array with `ndim` dimensions; NaN may pass as `missing`."""
     try:
         if np.iscomplexobj(value):
             raise TypeError("got complex numbers")
@@ -22,23 +22,27 @@ def check_array(value: Any, name: str, ndim: int) -> Floats:
         raise TypeError(f"{name} must be an array of numbers: {error}.") from error
     if np.ndim(value) != ndim:
         raise ValueError(f"{name} must have {ndim} dimension(s), got shape {np.shape(value)}.")
-    bad = np.argwhere(~np.isfinite(array))
+    bad = np.argwhere(np.isinf(array) if missing else ~np.isfinite(array))
     if len(bad):
         where = ", ".join(str(int(index)) for index in bad[0])
         raise ValueError(
-            f"{name} must be finite: {len(bad)} entr{'y is' if len(bad) == 1 else 'ies are'} NaN or infinite, "
-            f"the first at [{where}]. Remove or impute them."
+            f"{name} must be finite: {len(bad)} entr{'y is' if len(bad) == 1 else 'ies are'} "
+            f"{'' if missing else 'NaN or '}infinite, the first at [{where}]. Remove or impute them."
         )
     return array
 
 
-def check_data(X: Any) -> Floats:
-    """Return the (n, d) table as float64, n ≥ 2 rows and d ≥ 1 columns, all finite."""
-    array = check_array(X, "X", 2)
+def check_data(X: Any, missing: bool = False) -> Floats:
+    """Return the (n, d) table as float64, n ≥ 2 rows and d ≥ 1 columns, all finite or `missing` (NaN)."""
+    array = check_array(X, "X", 2, missing)
     if array.shape[0] < 2:
         raise ValueError(f"X must have at least 2 rows to build a tree, got {array.shape[0]}.")
     if array.shape[1] < 1:
         raise ValueError("X must have at least 1 column, got 0.")
+    if missing:
+        empty = np.flatnonzero(np.isnan(array).all(axis=0))
+        if len(empty):
+            raise ValueError(f"X has no entry at all in column(s) {', '.join(map(str, empty))}. Drop them.")
     return array
 
 

@@ -7,7 +7,10 @@ import pytest
 
 import coaltree as ct
 from coaltree.inference.greedy import RULES
-from coaltree.model import gig
+from coaltree.model import gig, mean_table
+from coaltree.model.diffusion import pair_distances
+from tests.reference.greedy import plain_scan
+from tests.seeds import seed
 
 
 def plain_greedy(X, rule, leaf_noise=0.0):
@@ -45,6 +48,93 @@ def test_same_tree_as_the_plain_scan(rule, d, leaf_noise):
     ours, plain = ct.greedy_tree(X, rule=rule, leaf_noise=leaf_noise), plain_greedy(X, rule, leaf_noise)
     np.testing.assert_array_equal(np.sort(ours.children), np.sort(plain.children))
     np.testing.assert_allclose(ours.times, plain.times, rtol=1e-7)
+
+
+def problem(kind, d, rng):
+    """Rows and leaf noise of a kind that stresses a part of the bookkeeping."""
+    n = int(rng.integers(70, 110))
+    if kind == "tree":
+        return ct.sample_data(ct.sample_tree(n, random_state=rng), d, random_state=rng), 0.0
+    if kind == "star":  # all equally far: every bound is close to every other
+        return rng.normal(size=(n, d)), 0.0
+    if kind == "noise":
+        return ct.sample_data(ct.sample_tree(n, random_state=rng), d, 0.3, random_state=rng), 0.3
+    if kind == "noises":
+        noise = rng.exponential(size=n) * (rng.random(n) < 0.7)
+        return rng.normal(size=(n, d)) * np.exp(rng.normal(size=(n, 1))), noise
+    X = rng.normal(size=(n, d))
+    X[: n // 2] = X[rng.integers(n // 2, n, size=n // 2)]  # duplicates
+    return X, 0.1
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kind", ["tree", "star", "noise", "noises", "duplicates"])
+@pytest.mark.parametrize("d", [1, 2, 3, 10, 300])
+def test_same_tree_as_a_look_at_every_pair(rule, kind, d):
+    rng = np.random.default_rng(seed(100 * d + len(kind)))
+    X, noise = problem(kind, d, rng)
+    ours, plain = ct.greedy_tree(X, rule=rule, leaf_noise=noise), plain_scan(X, rule, noise)
+    np.testing.assert_array_equal(ours.children, plain.children)
+    np.testing.assert_allclose(ours.times, plain.times, rtol=1e-7)
+
+
+@pytest.mark.parametrize("rule", ["mode", "peak"])
+def test_of_equal_pairs_the_smallest_nodes_go_first(rule):
+    """Corners of a cube: hundreds of exact ties."""
+    X = np.array(np.meshgrid(*[[0.0, 1.0]] * 6)).reshape(6, -1).T
+    ours, plain = ct.greedy_tree(X, rule=rule, leaf_noise=0.25), plain_scan(X, rule, 0.25)
+    np.testing.assert_array_equal(ours.children, plain.children)
+    assert ours.children[0].tolist() == [0, 1]
+
+
+def test_due_times_rise_faster_the_farther_apart_as_the_rate_falls():
+    """What makes a remembered bound certain: v falls with λ, and (v at λ′) − (v at λ > λ′) grows with ε."""
+    eps = np.logspace(-4, 4, 60)
+    for d in (1, 2, 3, 5, 16, 300):
+        for high in (1e6, 1e3, 2.0):
+            for function in (gig.mean, gig.mode):
+                drift = function(d, eps, 0.9 * high) - function(d, eps, high)
+                assert np.all(drift > 0)
+                assert np.all(np.diff(drift) > -1e-9 * drift[1:])
+
+
+def test_bounds_of_the_mean():
+    from coaltree._compile import kernel
+    from coaltree.inference.greedy import MEAN, excess_floor, farthest
+
+    @kernel
+    def bounds(d, lam, v, eps, r, mean):
+        return farthest(MEAN, d, lam, v), excess_floor(d, eps, lam, r, r, mean)
+
+    rng = np.random.default_rng(seed(5))
+    for _ in range(300):
+        d, lam = float(rng.integers(1, 300)), 10 ** rng.uniform(0, 6)
+        eps, r = 10 ** rng.uniform(-5, 5), 10 ** rng.uniform(-6, 3)
+        mean = gig.mean(d, eps, lam)
+        far, floor = bounds(d, lam, mean, eps, r, mean)
+        assert eps <= far
+        assert floor <= gig.mean(d, eps, lam, r) - r
+
+
+def test_table_of_means():
+    rng = np.random.default_rng(seed(6))
+    for d in (1, 2, 3, 7, 40, 1000):
+        table = mean_table.make_table(d, 1e-6, 1e9)
+        y = 10 ** rng.uniform(-6, 9, size=400)
+        cell = (y.view(np.int64) >> 47) - table.first
+        x = (y.view(np.int64) & ((1 << 47) - 1)) / 2.0**47
+        got = np.polynomial.polynomial.polyval(x, table.cubics[cell].T, tensor=False)
+        np.testing.assert_allclose(got, gig.mean(d, y, 1.0), rtol=5e-9)
+
+
+def test_distances_are_not_copied():
+    """The packed distances are all the memory of order n² that a greedy tree takes, and they are used up."""
+    from coaltree.inference.greedy import PEAK, build
+
+    eps = pair_distances(np.random.default_rng(0).normal(size=(90, 4)))
+    before = eps.copy()
+    build(eps, 4, np.zeros(90), PEAK)
+    assert not np.array_equal(eps, before)
 
 
 def test_waiting_times_of_two_points():

@@ -3,20 +3,26 @@
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
 from coaltree.inference import learn
 from coaltree.inference.learn import Settings, Unknowns
 from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, Spherical
 from coaltree.model.diffusion import log_likelihood
+from coaltree.model.gp import GaussianProcess
+from coaltree.model.missing import Imputed, impute_columns
 from tests.seeds import seed
 
 N, D, N_REPLICATES, N_STEPS = 6, 2, 200, 2
+KERNEL = RBF(1.0, (0.3, 3.0)) + WhiteKernel(0.1, (0.01, 1.0))
+GAPS = np.array([[1, 0], [0, 1], [0, 0], [1, 1], [0, 0], [1, 0]], dtype=bool)
 FAMILIES = {
     "spherical": Spherical(shape=3.0, scale=2.0),
     "diagonal": Diagonal(shape=3.0, scale=2.0),
     "inverse Wishart": InverseWishart(np.eye(D), df=6),
     "Huang-Wand": HuangWand(df=4, scale=1.0),
+    "Gaussian process": GaussianProcess(KERNEL, np.arange(2.0), shape=3.0, scale=2.0),
     "fixed": Fixed(np.array([[1.0, 0.3], [0.3, 0.5]])),
 }
 
@@ -26,9 +32,13 @@ def draw_from_prior(family, rng, learn_noise):
     return Unknowns(ct.sample_tree(N, random_state=rng), family.sample_prior(D, rng), np.full(N, noise))
 
 
-def statistics(unknowns):
+def statistics(unknowns, X):
+    """Summaries that have a distribution under the prior; the last is of entries that may be missing."""
     phi = unknowns.covariance.matrix()
+    table = learn.filled(X, unknowns)
     return [
+        table[0, 0] - table[1, 0],
+        table[0, 1] - table[2, 1],
         np.log(unknowns.tree.times[-1]),
         np.log(unknowns.tree.times).mean(),
         np.log(unknowns.tree.cophenetic()[0, 1]),
@@ -38,17 +48,25 @@ def statistics(unknowns):
     ]
 
 
-def smallest_p_value(family, settings, kernel_family=None):
+def simulate(family, settings, rng):
+    now = draw_from_prior(family, rng, settings.learn_noise)
+    return now, ct.sample_data(now.tree, now.covariance.matrix(), now.leaf_noise, random_state=rng)
+
+
+def smallest_p_value(family, settings, kernel_family=None, gaps=False):
     """Successive-conditional test: prior → data → kernel must be distributed like the prior itself."""
     before, after = [], []
     for replicate in range(N_REPLICATES):
         rng = np.random.default_rng(seed(replicate))
-        before.append(statistics(draw_from_prior(family, rng, settings.learn_noise)))
-        now = draw_from_prior(family, rng, settings.learn_noise)
-        X = ct.sample_data(now.tree, now.covariance.matrix(), now.leaf_noise, random_state=rng)
+        before.append(statistics(*simulate(family, settings, rng)))
+        now, X = simulate(family, settings, rng)
+        if gaps:
+            hidden = X[GAPS].copy()
+            X[GAPS] = np.nan
+            now = now._replace(missing=Imputed(hidden, hidden))
         for _ in range(N_STEPS):
             now = learn.iterate(now, X, kernel_family or family, settings, rng)
-        after.append(statistics(now))
+        after.append(statistics(now, X))
     before, after = np.array(before), np.array(after)
     varies = before.std(axis=0) > 1e-9
     return min(stats.ks_2samp(a, b).pvalue for a, b in zip(before.T[varies], after.T[varies], strict=True))
@@ -57,6 +75,25 @@ def smallest_p_value(family, settings, kernel_family=None):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_an_iteration_leaves_the_joint_distribution_alone(name):
     assert smallest_p_value(FAMILIES[name], Settings(n_particles=4)) > 1e-3 / 6
+
+
+@pytest.mark.parametrize("name", ["spherical", "diagonal", "inverse Wishart"])
+def test_with_missing_entries(name):
+    """Exactly, where Φ is diagonal, and by augmentation, where it is full."""
+    assert smallest_p_value(FAMILIES[name], Settings(n_particles=4), gaps=True) > 1e-3 / 6
+
+
+def test_missing_entries_drawn_as_if_columns_were_independent_are_noticed(monkeypatch):
+    """Negative control: a correlated Φ needs the observed part of the row."""
+    family = Fixed(np.array([[1.0, 0.95], [0.95, 1.0]]))
+    assert smallest_p_value(family, Settings(n_particles=4), gaps=True) > 1e-3 / 6
+    monkeypatch.setattr(learn, "draw_missing", draw_columns)
+    assert smallest_p_value(family, Settings(n_particles=4), gaps=True) < 1e-4
+
+
+def draw_columns(now, X, rng):
+    variances = np.diag(now.covariance.matrix())
+    return now._replace(missing=impute_columns(now.tree, X, variances, now.leaf_noise, rng))
 
 
 def test_with_given_leaf_noise():

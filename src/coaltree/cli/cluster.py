@@ -226,7 +226,7 @@ def _write_csv(path: Path, header: Sequence[str], rows: Iterator[tuple[Any, ...]
 
 def command_line(context: typer.Context) -> str:
     """The command that makes this result again: what was given, and the seed."""
-    words = ["coaltree", "cluster"]
+    words = ["coaltree", str(context.info_name)]
     for parameter in context.command.params:
         value = context.params.get(str(parameter.name))
         given = context.get_parameter_source(str(parameter.name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -61,11 +62,12 @@ def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, progress: 
         names=names,
         progress=progress,
     )
-    tree = learned.posterior.mcc_tree()
-    n_clusters, chosen_by, scores = _number_of_clusters(learned.posterior, options.n_clusters)
+    # The learner hands its generator on, whose name tells nothing; the seed does.
+    posterior = replace(learned.posterior, info={**learned.posterior.info, "random_state": options.seed})
+    n_clusters, chosen_by, scores = _number_of_clusters(posterior, options.n_clusters)
     return Fitted(
-        tree,
-        learned.posterior,
+        posterior.mcc_tree(),
+        posterior,
         learned.covariance,
         learned.leaf_noise,
         learned.trace,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,20 +66,36 @@ def read_table(
     header : bool, optional
         Whether the first line names the columns; by default it does unless all of it is numbers.
     drop_missing : bool
-        Leave out rows with missing values instead of refusing the table.
+        Leave out rows with missing values; else they stay, as NaN.
     """
+    table = read_numbers(path, id_column, features, drop, header)
+    notes = list(table.notes)
+    X, ids = _settle_missing(table.X, table.ids, list(table.features), drop_missing, notes)
+    _check_rows(X, list(table.features))
+    return Table(X, ids, table.features, tuple(notes))
+
+
+def read_numbers(
+    path: Path,
+    id_column: str | None = None,
+    features: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    header: bool | None = None,
+) -> Table:
+    """Read a file as `read_table` does and keep its numeric columns as they are: with missing values, even constant."""
     raw = _read(path, header)
     if not raw.columns or len(raw.columns[0]) == 0:
-        raise TableError(f"{path} has no rows. Give a table with one row per thing to cluster.")
+        raise TableError(f"{path} has no rows. Give a table with one row per thing.")
     notes = list(raw.notes)
     id_column = _choose_ids(raw, id_column, notes)
     chosen = _choose_columns(raw.names, id_column, features, drop)
     ids = _row_names(raw, id_column)
-    X = _as_numbers(raw, chosen)
-    kept = [raw.names[j] for j in chosen]
-    X, ids = _without_missing(X, ids, kept, drop_missing, notes)
-    _check_rows(X, kept)
-    return Table(X, ids, tuple(kept), tuple(notes))
+    return Table(_as_numbers(raw, chosen), ids, tuple(raw.names[j] for j in chosen), tuple(notes))
+
+
+def column_names(path: Path) -> set[str]:
+    """Names of all columns of a file."""
+    return set(_read(path, None).names)
 
 
 # ---- reading
@@ -270,45 +287,56 @@ def _as_numbers(raw: _Raw, chosen: list[int]) -> Floats:
         more = f" and {len(text) - _MOST_NAMED} more" if len(text) > _MOST_NAMED else ""
         first = next(iter(text))
         named = raw.columns[raw.names.index(first)]
-        ids = f", or name the rows by it with --id-column {_quoted(first)}" if len(set(named)) == len(named) else ""
+        ids = f", or name the rows by it with --id-column {_words([first])}" if len(set(named)) == len(named) else ""
         raise TableError(
-            f"Columns with text: {examples}{more}. Only numbers can be clustered: leave them out with "
-            f"--drop {_quoted(','.join(text))}{ids}."
+            f"Columns with text: {examples}{more}. Only numbers can be used: leave them out with "
+            f"--drop {_words(list(text))}{ids}."
         )
     return X
 
 
-def _without_missing(
+def _settle_missing(
     X: Floats, ids: tuple[str, ...], names: list[str], drop: bool, notes: list[str]
 ) -> tuple[Floats, tuple[str, ...]]:
+    """Leave out rows with missing values if asked to; else say how many values the model will have to infer."""
     if np.isinf(X).any():
         column = names[int(np.argmax(np.isinf(X).any(axis=0)))]
         raise TableError(f"Column {column!r} holds infinite values. Correct them or leave it out with --drop.")
     missing = np.isnan(X)
-    if not missing.any():
-        return X, ids
     rows = np.asarray(missing.any(axis=1))
-    if not drop:
-        counts = missing.sum(axis=0)
-        worst = [f"{names[j]!r} ({counts[j]:,})" for j in np.argsort(-counts, kind="stable") if counts[j]][:_MOST_NAMED]
+    if not rows.any():
+        return X, ids
+    if drop:
+        notes.append(f"{rows.sum():,} of {len(X):,} rows had missing values and were left out.")
+        return X[~rows], tuple(ids[i] for i in np.flatnonzero(~rows))
+    empty = [names[j] for j in np.flatnonzero(missing.all(axis=0))]
+    if empty:
+        raise TableError(f"The columns {_listed(empty)} hold no value. Leave them out with --drop {_words(empty)}.")
+    bare = np.flatnonzero(missing.all(axis=1))
+    if bare.size:
         raise TableError(
-            f"{missing.sum():,} values are missing, in {rows.sum():,} of {len(X):,} rows; by column: "
-            f"{', '.join(worst)}. Leave out those rows with --drop-missing, or columns with --drop."
+            f"{bare.size:,} rows hold no value, the first is {ids[bare[0]]!r}. Remove them, or leave out every row with "
+            "missing values with --drop-missing."
         )
-    notes.append(f"{rows.sum():,} of {len(X):,} rows had missing values and were left out.")
-    return X[~rows], tuple(ids[i] for i in np.flatnonzero(~rows))
+    counts = missing.sum(axis=0)
+    worst = [f"{names[j]!r} ({counts[j]:,})" for j in np.argsort(-counts, kind="stable") if counts[j]][:_MOST_NAMED]
+    notes.append(
+        f"{missing.sum():,} values are missing, in {rows.sum():,} of {len(X):,} rows, and are inferred with the tree; by "
+        f"column: {', '.join(worst)}. --drop-missing leaves those rows out."
+    )
+    return X, ids
 
 
 def _check_rows(X: Floats, names: list[str]) -> None:
     if len(X) < 2:
         raise TableError(f"The table has {len(X)} row{'s' * (len(X) != 1)} left; a tree needs at least 2.")
-    constant = [names[j] for j in np.flatnonzero(np.ptp(X, axis=0) == 0.0)]
+    constant = [names[j] for j in np.flatnonzero(np.nanmin(X, axis=0) == np.nanmax(X, axis=0))]
     if len(constant) == X.shape[1]:
         raise TableError("All rows are equal, so there is nothing to tell them apart by. Check the table.")
     if constant:
         raise TableError(
             f"The columns {_listed(constant)} hold one value only and tell nothing. Leave them out with "
-            f"--drop {_quoted(','.join(constant))}."
+            f"--drop {_words(constant)}."
         )
 
 
@@ -332,5 +360,6 @@ def _columns_are(names: Sequence[str]) -> str:
     return f"Its columns: {_listed(names)}."
 
 
-def _quoted(text: str) -> str:
-    return text if re.fullmatch(r"[\w.,-]+", text) else f"'{text}'"
+def _words(names: Sequence[str]) -> str:
+    """Names as they are given to an option."""
+    return shlex.quote(",".join(names))

@@ -1,1 +1,1 @@
-"""Faces for scikit-learn."""
+"""scikit-learn faces of the library: estimators store, validate, call and assign."""

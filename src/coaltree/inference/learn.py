@@ -4,16 +4,22 @@ One iteration draws in turn
 
     tree         by conditional SMC (the current tree retained), then by sweeps of moves
     Φ            given the scatter of the tree's contrasts, by its family's own kernel
-    leaf noise   s₀ ~ Exponential(1), slice-sampled: like the wait of one pair, it is extra branch above each leaf
+    leaf noise   s₀ ~ Exponential(1), slice-sampled: like the wait of one pair, it is extra branch above each leaf;
+                 then (t, s₀) → (t − δ, s₀ + δ), along which the likelihood does not change
     scale        (t, s₀, Φ) → (ct, cs₀, Φ/c), slice-sampled in log c: the likelihood does not change along it
+    missing      entries of X that are NaN, given all of these
 
-Without the last block times and amplitude, which trade off exactly in the likelihood, crawl.
+Without the scale block times and amplitude, which trade off exactly in the likelihood, crawl. Only the tree step needs
+a complete table: under a diagonal Φ the other blocks integrate the missing entries out, under a full Φ they take the
+drawn ones. With `method="greedy"` the tree is not drawn but built, the best guess at the current Φ and s₀: the rest
+of the loop is the same, and the result a good point rather than draws from the posterior.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +27,12 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from coaltree.inference import moves, smc
-from coaltree.inference.greedy import PEAK, agglomerate
-from coaltree.inference.particles import start
+from coaltree.inference.greedy import PEAK, build
+from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
 from coaltree.model.covariance import CovarianceFamily, State
-from coaltree.model.diffusion import log_likelihood, pair_distances, scatter
+from coaltree.model.diffusion import log_likelihood, pair_distances, sample_nodes, scatter
+from coaltree.model.roots import DenseRoot, DiagonalRoot
 from coaltree.model.slice import slice_step
 from coaltree.tree import Tree
 
@@ -33,6 +40,15 @@ Floats = npt.NDArray[np.float64]
 
 # Where leaf noise starts when it is learned: a twentieth of the expected wait of a pair.
 FIRST_NOISE = 0.05
+# Leaf noise below this is nothing beside rounding; the bound keeps a flat tail from wandering off.
+SMALLEST_NOISE = math.exp(-40.0)
+# Draws of missing entries and moves of the tree in turn, an iteration.
+N_TURNS = 3
+# Slices of the common scale, an iteration.
+N_SCALES = 3
+GREEDY = "greedy"
+# A sweep regrafts each subtree once, O(n²) in all; of large trees only this many, lest moves outweigh all other blocks.
+MOST_REGRAFTS = 256
 
 
 class Unknowns(NamedTuple):
@@ -41,6 +57,7 @@ class Unknowns(NamedTuple):
     tree: Tree
     covariance: State
     leaf_noise: Floats  # (n,)
+    missing: missing.Imputed | None = None  # entries of X that are NaN
 
 
 class Settings(NamedTuple):
@@ -58,23 +75,64 @@ class Learned(NamedTuple):
     """Draws of every iteration, burn-in included."""
 
     draws: list[Unknowns]
-    log_joint: Floats  # (n_iter,): log p(X, t, π | Φ, s₀)
+    log_joint: list[float]
 
 
 def first_guess(X: Floats, family: CovarianceFamily, leaf_noise: Floats | None) -> Unknowns:
     """Begin with the covariance of the data and the greedy tree by peaks."""
-    n, d = X.shape
-    covariance = family.start(np.atleast_2d(np.cov(X, rowvar=False)))
-    noise = np.full(n, FIRST_NOISE) if leaf_noise is None else leaf_noise
-    particle = start(pair_distances(covariance.whiten(X)), noise, 1, np.random.default_rng(0), with_cache=False)
-    agglomerate(particle, PEAK, float(d))
-    return Unknowns(Tree(particle.children[0], particle.times[0]), covariance, noise)
+    noise = np.full(len(X), FIRST_NOISE) if leaf_noise is None else leaf_noise
+    if not np.isnan(X).any():
+        covariance = family.start(np.atleast_2d(np.cov(X, rowvar=False)))
+        return Unknowns(_greedy_tree(pair_distances(covariance.whiten(X)), noise, X.shape[1]), covariance, noise)
+    variances = np.nanvar(X, axis=0)
+    covariance = family.start(np.diag(variances))
+    variances = np.maximum(np.diag(covariance.matrix()), 1e-6 * variances.mean())
+    tree = _greedy_tree(_shared_distances(X / np.sqrt(variances)), noise, X.shape[1])
+    imputed = missing.impute_columns(tree, X, variances, noise, np.random.default_rng(0))
+    return Unknowns(tree, covariance, noise, imputed)
+
+
+def _greedy_tree(eps: Floats, noise: Floats, d: int) -> Tree:
+    return Tree(*build(eps, d, noise, PEAK))
+
+
+def _shared_distances(rows: Floats) -> Floats:
+    """Packed squared distances over the columns two rows share, scaled up to all columns."""
+    from sklearn.metrics.pairwise import nan_euclidean_distances  # slow to import
+
+    eps: Floats = nan_euclidean_distances(rows, squared=True)[np.tril_indices(len(rows), -1)]
+    middle = float(np.nanmedian(eps)) if np.any(eps > 0) else 1.0
+    # Rows that share nothing are as far as any others; rows that agree on little are not therefore the same.
+    return np.maximum(np.where(np.isnan(eps), middle, eps), 1e-3 * middle)
+
+
+def filled(X: Floats, now: Unknowns) -> Floats:
+    """X with its missing entries as last drawn."""
+    return X if now.missing is None else fill(X, now.missing.drawn)
+
+
+def fill(X: Floats, values: Floats) -> Floats:
+    """Return a copy of X with its NaN entries, in order, replaced by `values`."""
+    table = X.copy()
+    table[np.isnan(X)] = values
+    return table
+
+
+def likelihood(covariance: State, X: Floats) -> Callable[[Tree, Floats], float]:
+    """log p(X | tree, Φ, s₀) as a function of tree and leaf noise, whitened once; NaN only where Φ is diagonal."""
+    if np.isnan(X).any():
+        variances: Floats = np.diag(covariance.matrix())
+        return lambda tree, noise: missing.log_likelihood(tree, X, variances, noise)
+    rows, log_volume = covariance.whiten(X), 0.5 * (len(X) - 1) * covariance.log_det
+    return lambda tree, noise: log_likelihood(tree, rows, leaf_noise=noise) - log_volume
 
 
 def draw_tree(now: Unknowns, X: Floats, settings: Settings, rng: np.random.Generator) -> Unknowns:
     """Tree given Φ and s₀."""
     rows = now.covariance.whiten(X)
     tree = now.tree
+    if settings.method == GREEDY:
+        return now._replace(tree=_greedy_tree(pair_distances(rows), now.leaf_noise, X.shape[1]))
     if settings.n_particles > 1:
         tree = smc.conditional_draw(
             tree,
@@ -87,28 +145,52 @@ def draw_tree(now: Unknowns, X: Floats, settings: Settings, rng: np.random.Gener
             rng=rng,
         )
     if settings.n_sweeps > 0:
-        tree, _ = moves.sweep(tree, rows, now.leaf_noise, settings.n_sweeps, rng)
+        schedule = moves.Schedule(regrafts=min(len(X), MOST_REGRAFTS))
+        tree, _ = moves.sweep(tree, rows, now.leaf_noise, settings.n_sweeps, rng, schedule=schedule)
     return now._replace(tree=tree)
 
 
 def draw_covariance(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.random.Generator) -> Unknowns:
     """Φ given the tree and s₀: O(d³) at most once S is there."""
+    if np.isnan(X).any():
+        S, m = missing.scatter(now.tree, X, now.leaf_noise)
+        return now._replace(covariance=family.update(now.covariance, S, m, rng))
     S = scatter(now.tree, X, now.leaf_noise)
     return now._replace(covariance=family.update(now.covariance, S, len(X) - 1, rng))
 
 
 def draw_noise(now: Unknowns, X: Floats, rng: np.random.Generator) -> Unknowns:
     """One s₀ for all leaves given the tree and Φ, on the log scale."""
-    rows = now.covariance.whiten(X)
+    log_p, ones = likelihood(now.covariance, X), np.ones(len(X))
 
     def log_density(log_noise: float) -> float:
         noise = math.exp(log_noise)
-        return log_likelihood(now.tree, rows, leaf_noise=noise) - noise + log_noise
+        return log_p(now.tree, noise * ones) - noise + log_noise
 
-    current = math.log(now.leaf_noise[0])
-    # Below e^−40 noise is nothing beside rounding; the bound keeps a flat tail from wandering off.
-    log_noise, _ = slice_step(log_density, current, log_density(current), rng, width=1.0, lower=-40.0, upper=40.0)
+    lower = math.log(SMALLEST_NOISE)
+    current = max(math.log(now.leaf_noise[0]), lower)  # equal to the bound up to rounding, at least
+    log_noise, _ = slice_step(log_density, current, log_density(current), rng, width=1.0, lower=lower, upper=40.0)
     return now._replace(leaf_noise=np.full(len(X), math.exp(log_noise)))
+
+
+def draw_offset(now: Unknowns, rng: np.random.Generator) -> Unknowns:
+    """Shift all merges by the same time and leaf noise by the opposite: (t, s₀) → (t − δ, s₀ + δ).
+
+    Two leaves that merge at t differ by a variance of 2(t + s₀), so the likelihood stays; the priors leave the first
+    merge, rate λ₁ = n(n−1)/2, with density ∝ e^(−(λ₁ − 1) t₁) on 0 < t₁ < t₁ + s₀: an exact draw. Without it first
+    merges and leaf noise hold each other.
+    """
+    tree = now.tree
+    total = float(tree.times[0] + now.leaf_noise[0])
+    longest = total - 2.0 * SMALLEST_NOISE
+    rate = 0.5 * tree.n_leaves * (tree.n_leaves - 1) - 1.0
+    u = rng.random()
+    first = -math.log1p(u * math.expm1(-rate * longest)) / rate if rate > 0 else u * longest
+    if not 0.0 < first < longest:
+        return now
+    times = tree.times - tree.times[0] + first
+    moved = Tree(tree.children, times, tree.names)
+    return now._replace(tree=moved, leaf_noise=np.full_like(now.leaf_noise, total - first))
 
 
 def draw_scale(
@@ -125,31 +207,68 @@ def draw_scale(
     def scaled(log_c: float) -> tuple[Unknowns, float]:
         c = math.exp(log_c)
         covariance, log_ratio = family.rescale(now.covariance, c)
-        new = Unknowns(Tree(tree.children, c * tree.times, tree.names), covariance, c * noise if learn_noise else noise)
+        times = Tree(tree.children, c * tree.times, tree.names)
+        new = now._replace(tree=times, covariance=covariance, leaf_noise=c * noise if learn_noise else noise)
         log_density = c * base + n_merges * log_c + log_ratio
         if learn_noise:
-            log_density += log_c - c * float(noise[0])
+            log_density += log_c - c * float(noise[0]) if c * noise[0] > 0.99 * SMALLEST_NOISE else -math.inf
         if moves_likelihood:
-            likelihood = log_likelihood(new.tree, covariance.whiten(X), leaf_noise=noise)
-            log_density += likelihood - 0.5 * n_merges * covariance.log_det
+            log_density += likelihood(covariance, X)(new.tree, noise)
         return new, log_density
 
     width = 2.0 / math.sqrt(n_merges)
-    log_c, _ = slice_step(lambda x: scaled(x)[1], 0.0, scaled(0.0)[1], rng, width=width, lower=-40.0, upper=40.0)
+    log_c, log_p = 0.0, scaled(0.0)[1]
+    # From a start far out the first slice is wide and may land as far out on the other side; the next ones come home.
+    for _ in range(N_SCALES):
+        log_c, log_p = slice_step(lambda x: scaled(x)[1], log_c, log_p, rng, width=width, lower=-40.0, upper=40.0)
     return scaled(log_c)[0]
+
+
+def draw_missing(now: Unknowns, X: Floats, rng: np.random.Generator) -> Unknowns:
+    """Missing entries given the rest: jointly and exactly if Φ is diagonal, else given a draw of the internal nodes."""
+    if isinstance(now.covariance.root, DiagonalRoot):
+        variances: Floats = np.diag(now.covariance.matrix())
+        return now._replace(missing=missing.impute_columns(now.tree, X, variances, now.leaf_noise, rng))
+    n = len(X)
+    phi, times, above = now.covariance.matrix(), now.tree.times, now.tree.parents()[:n]
+    spread = times[above - n] + now.leaf_noise
+    precision = DenseRoot.of(phi).precision
+    nodes = sample_nodes(now.tree, filled(X, now), phi, now.leaf_noise, random_state=rng)[0]
+    return now._replace(missing=missing.impute_rows(X, nodes[above], spread, precision, rng))
+
+
+def take_turns(now: Unknowns, X: Floats, settings: Settings, rng: np.random.Generator) -> Unknowns:
+    """Missing entries and moves of the tree in turn: each holds the other back, and both are cheap."""
+    moves_only = settings._replace(n_particles=1)
+    for _ in range(N_TURNS):
+        now = draw_missing(now, X, rng)
+        if settings.method != GREEDY:
+            now = draw_tree(now, filled(X, now), moves_only, rng)
+    return draw_missing(now, X, rng)
 
 
 def iterate(
     now: Unknowns, X: Floats, family: CovarianceFamily, settings: Settings, rng: np.random.Generator
 ) -> Unknowns:
-    """One iteration: a Markov kernel that leaves p(t, π, Φ, s₀ | X) unchanged."""
-    now = draw_tree(now, X, settings, rng)
-    now = draw_covariance(now, X, family, rng)
+    """One iteration: a Markov kernel that leaves p(t, π, Φ, s₀, missing | X) unchanged."""
+    now = draw_tree(now, filled(X, now), settings, rng)
+    seen = what_counts(now, X)
+    now = draw_covariance(now, seen, family, rng)
     if settings.learn_noise:
-        now = draw_noise(now, X, rng)
+        now = draw_offset(draw_noise(now, seen, rng), rng)
     if settings.scale_move:
-        now = draw_scale(now, X, family, settings.learn_noise, rng)
-    return now
+        now = draw_scale(now, seen, family, settings.learn_noise, rng)
+    return now if now.missing is None else take_turns(now, X, settings, rng)
+
+
+def what_counts(now: Unknowns, X: Floats) -> Floats:
+    """Return the table that Φ, s₀ and scale are given: X as it is if NaN can be integrated out, else filled in."""
+    return X if isinstance(now.covariance.root, DiagonalRoot) else filled(X, now)
+
+
+def log_joint(now: Unknowns, X: Floats) -> float:
+    """log p(X, t, π | Φ, s₀), of the filled table if Φ is full and entries are missing."""
+    return log_prior(now.tree) + likelihood(now.covariance, what_counts(now, X))(now.tree, now.leaf_noise)
 
 
 def run(
@@ -160,25 +279,30 @@ def run(
     settings: Settings,
     rng: np.random.Generator,
     progress: bool = False,
+    done: Learned | None = None,
+    after: Callable[[Learned], None] | None = None,
 ) -> Learned:
-    """Run `n_iter` iterations from a first guess; `leaf_noise` None means learn it.
+    """Run iterations from a first guess, or go on from those `done`, until there are `n_iter`.
 
-    Ctrl-C ends the run early and returns the iterations that are done.
+    `leaf_noise` None means learn it; `after` is called after every iteration, with `rng` at that point. Ctrl-C ends the
+    run early and returns the iterations that are done.
     """
-    now = first_guess(X, family, leaf_noise)
-    draws: list[Unknowns] = []
-    log_joint: list[float] = []
+    learned = Learned([], []) if done is None else done
+    now = learned.draws[-1] if learned.draws else first_guess(X, family, leaf_noise)
     # Small matrices on many BLAS threads cost far more than they save.
-    with threadpool_limits(limits=1, user_api="blas"):
-        bar: Any = tqdm(range(n_iter), desc="iterations") if progress else range(n_iter)
+    with (
+        threadpool_limits(limits=1, user_api="blas"),
+        tqdm(total=n_iter, initial=len(learned.draws), desc="iterations", disable=not progress) as bar,
+    ):
         try:
-            for _ in bar:
+            while len(learned.draws) < n_iter:
                 now = iterate(now, X, family, settings, rng)
-                draws.append(now)
-                rows = now.covariance.whiten(X)
-                likelihood = log_likelihood(now.tree, rows, leaf_noise=now.leaf_noise)
-                log_joint.append(log_prior(now.tree) + likelihood - 0.5 * (len(X) - 1) * now.covariance.log_det)
+                learned.log_joint.append(log_joint(now, X))
+                learned.draws.append(now)
+                bar.update()
+                if after is not None:
+                    after(learned)
         except KeyboardInterrupt:
-            if not draws:
+            if not learned.draws:
                 raise
-    return Learned(draws, np.array(log_joint))
+    return learned

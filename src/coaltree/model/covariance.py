@@ -71,6 +71,9 @@ class Fixed:
 
     def start(self, guess: Any = None) -> State:
         """Return the known matrix."""
+        variances = np.diag(self.matrix)
+        if np.array_equal(self.matrix, np.diag(variances)):
+            return State({}, DiagonalRoot(variances))
         return State({}, DenseRoot.of(self.matrix))
 
     def from_values(self, values: Values, d: int) -> State:
@@ -80,7 +83,7 @@ class Fixed:
 
     def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
         """Return the state: there is nothing to learn."""
-        check_scatter(S, m, len(self.matrix))
+        check_scatter(S, m, len(self.matrix), per_column=True)
         return state
 
     def log_prior(self, state: State) -> float:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from coaltree._compile import kernel
+from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
 from coaltree.randomness import RandomState, as_generator
 from coaltree.tree import Tree
@@ -60,15 +61,62 @@ def whiten(X: Any, covariance: Any = None) -> Whitened:
     return Whitened(np.ascontiguousarray(rows), 2.0 * float(np.log(np.diag(factor)).sum()))
 
 
+# Rows whose inner products are formed at once: the block stays in cache while it is packed.
+_BLOCK = 256
+# A squared distance below this share of the squared norms is taken from the differences instead: the inner product
+# would cancel its digits. Up to this many columns differences are cheaper anyway.
+_CANCELS = 0.01
+_FEW_COLUMNS = 16
+
+
+@kernel
+def _pack_differences(columns: Floats, out: Floats) -> None:
+    """Put Σ_c (x_ic − x_jc)², j < i, into `out` (P,), from columns (d, n)."""
+    for i in range(1, columns.shape[1]):
+        row = out[i * (i - 1) // 2 : i * (i + 1) // 2]
+        row[:] = 0.0
+        for column in range(columns.shape[0]):
+            own = columns[column, i]
+            for j in range(i):
+                row[j] += (own - columns[column, j]) ** 2
+
+
+@kernel
+def _pack_products(rows: Floats, norms: Floats, products: Floats, first: int, out: Floats) -> None:
+    """Put ‖x_i‖² + ‖x_j‖² − 2 x_i·x_j for rows i = first, first + 1, … and all j < i into `out` (P,)."""
+    for k in range(products.shape[0]):
+        i = first + k
+        start = i * (i - 1) // 2
+        own = norms[i]
+        for j in range(i):
+            out[start + j] = own + norms[j] - 2.0 * products[k, j]
+        for j in range(i):
+            # Written so that NaN, from norms that overflow, is seen too.
+            if not out[start + j] >= _CANCELS * (own + norms[j]):
+                total = 0.0
+                for column in range(rows.shape[1]):
+                    total += (rows[i, column] - rows[j, column]) ** 2
+                out[start + j] = total
+
+
 def pair_distances(rows: Floats) -> Floats:
     """Squared distances ε of all pairs, packed by rows of the lower triangle: (1,0), (2,0), (2,1), (3,0), and so on.
 
-    The upper triangle of the reversed rows, reversed, is that order. Differences are taken before squaring, so
-    close points far from the origin keep their digits.
+    Inner products come from matrix products of centred rows; where they would cancel, differences are taken before
+    squaring, so that close points keep their digits.
     """
-    from scipy.spatial.distance import pdist  # here, because it would be a fifth of the time to import coaltree
-
-    return np.ascontiguousarray(pdist(rows[::-1], "sqeuclidean")[::-1])
+    n, d = rows.shape
+    out = np.empty(n * (n - 1) // 2)
+    with np.errstate(over="ignore", invalid="ignore"):
+        centred = np.ascontiguousarray(rows - rows.mean(axis=0))
+        if d <= _FEW_COLUMNS:
+            _pack_differences(np.ascontiguousarray(centred.T), out)
+            return out
+        norms = np.einsum("ij,ij->i", centred, centred)
+        for first in range(0, n, _BLOCK):
+            stop = min(first + _BLOCK, n)
+            _pack_products(centred, norms, centred[first:stop] @ centred[:stop].T, first, out)
+    return out
 
 
 def leaf_distances(X: Any, covariance: Any, leaf_noise: Any) -> tuple[Floats, Floats, float]:
@@ -117,11 +165,15 @@ def _messages(children: Ints, times: Floats, mean: Floats, variance: Floats, mer
             mean[n + k, column] = weight * mean[i, column] + (1.0 - weight) * mean[j, column]
 
 
+def _check_rows(tree: Tree, X: Floats) -> None:
+    if len(X) != tree.n_leaves:
+        raise ValueError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {len(X)}.")
+
+
 def messages(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Messages:
     """Upward pass. Independent of Φ, which only scales the messages."""
     X = check_data(X)
-    if len(X) != tree.n_leaves:
-        raise ValueError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {len(X)}.")
+    _check_rows(tree, X)
     n = tree.n_leaves
     mean = np.empty((2 * n - 1, X.shape[1]))
     mean[:n] = X
@@ -146,7 +198,18 @@ def scatter(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Floats:
 
 
 def log_likelihood(tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any = 0.0) -> float:
-    """log p(X | t, π, Φ) = Σ_k log Z_k, the density of the leaf differences."""
+    """log p(X | t, π, Φ) = Σ_k log Z_k, the density of the leaf differences.
+
+    Missing entries (NaN) are integrated out, which takes a diagonal covariance.
+    """
+    if missing.any_missing(X):
+        X = check_data(X, missing=True)
+        phi = check_covariance(covariance, X.shape[1])
+        variances = np.diag(phi)
+        if np.any(phi != np.diag(variances)):
+            raise ValueError("covariance must be diagonal where X has missing entries. Impute them first.")
+        _check_rows(tree, X)
+        return missing.log_likelihood(tree, X, variances, check_leaf_noise(leaf_noise, len(X)))
     whitened = whiten(X, covariance)
     up = messages(tree, whitened.rows, leaf_noise)
     v = up.merge_variance

@@ -66,6 +66,8 @@ def plot_outcome_tree(
     image = matrix_ax.images[0]
     limit = _colour_limit(values)
     image.set_clim(-limit, limit)
+    if features is not None and max(len(str(name)) for name in features) > 3:
+        matrix_ax.tick_params(axis="x", rotation=90)
     bar = image.colorbar
     assert bar is not None
     bar.ax.set_xlabel("coefficient" if sure is None else "coefficient (dot: its interval leaves out 0)", loc="left")
@@ -93,7 +95,8 @@ def plot_node_models(
     """Draw the coefficients of every internal node, and what sets each node apart from its parent.
 
     Rows are the merges of the tree, the root on top and every branch followed by the branches within it, named by the
-    outcomes under them. Rings mark the three coefficients of a node that differ most from its parent's (of the root: the largest).
+    outcomes under them. Rings mark the three coefficients of a node that differ most from its parent's; of the root,
+    the largest.
 
     Parameters
     ----------
@@ -183,11 +186,11 @@ def _node_name(tree: Tree, merge: int, share: float | None) -> str:
     members = [tree.leaf_names[leaf] for leaf in tree.leaves(tree.n_leaves + merge)]
     if len(members) == tree.n_leaves:
         return f"all {len(members)} outcomes"
-    shown = [plain(members[0], _LONGEST_NAME - 10)]
+    shown = [plain(members[0], _LONGEST_NAME // 2 if len(members) == 2 else _LONGEST_NAME - 10)]
     for name in members[1:]:
-        if len(", ".join([*shown, name])) > _LONGEST_NAME:
+        if len(members) > 2 and len(", ".join([*shown, name])) > _LONGEST_NAME:
             break
-        shown.append(plain(name, _LONGEST_NAME))
+        shown.append(plain(name, _LONGEST_NAME // 2 if len(members) == 2 else _LONGEST_NAME))
     rest = len(members) - len(shown)
     text = ", ".join(shown) + (f" and {rest} more" if rest else "")
     return text if share is None else f"{text} ({100 * share:.0f} %)"

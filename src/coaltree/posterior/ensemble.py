@@ -35,7 +35,7 @@ class TreePosterior:
     weights : array-like (M,)
         Normalised weights; a sum within 1e-6 of one is accepted, and corrected.
     log_evidence : float
-        Estimate of log p(X).
+        Estimate of log p(X); NaN where none was made.
     log_joint : array-like (M,)
         log p(X, t, π) of every tree.
     ess_per_step : array-like (n−1,)
@@ -266,6 +266,6 @@ def _check(post: TreePosterior) -> None:
         raise ValueError("times must be finite, non-negative and non-decreasing along every row.")
     if not (post.weights >= 0).all() or not np.isclose(post.weights.sum(), 1.0, rtol=0.0, atol=1e-6):
         raise ValueError("weights must be non-negative and sum to one; divide them by their sum.")
-    if np.isnan(post.log_joint).any() or np.isnan(post.log_evidence):
-        raise ValueError("log_joint and log_evidence must not be NaN.")
+    if np.isnan(post.log_joint).any():
+        raise ValueError("log_joint must not be NaN.")
     post[0]  # Tree checks the names

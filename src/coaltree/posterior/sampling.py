@@ -92,7 +92,7 @@ def sample_posterior(
         log_evidence=result.log_evidence,
         log_joint=result.log_joint,
         ess_per_step=result.ess_per_step,
-        names=_leaf_names(X) if names is None else tuple(names),
+        names=leaf_names(X) if names is None else tuple(names),
         info={
             "version": __version__,
             "method": chosen,
@@ -116,7 +116,7 @@ def check_sampler(method: Any, n_particles: Any, ess_threshold: Any, n_jobs: Any
     )
 
 
-def _leaf_names(X: Any) -> tuple[str, ...] | None:
+def leaf_names(X: Any) -> tuple[str, ...] | None:
     """Row labels of a DataFrame, if they are distinct strings."""
     labels = getattr(X, "index", None)
     if labels is None or callable(labels) or not all(isinstance(label, str) for label in labels):

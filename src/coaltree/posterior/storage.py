@@ -1,4 +1,4 @@
-"""Files that hold a posterior: an .npz archive without pickle, with a format version and a checksum."""
+"""Files that hold a result: an .npz archive without pickle, with its kind, a format version and a checksum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-FORMAT = "coaltree.TreePosterior"
+POSTERIOR = "coaltree.TreePosterior"
 FORMAT_VERSION = 1
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -26,12 +26,12 @@ _BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
 _BAD_CONTENTS = (AttributeError, KeyError, TypeError, ValueError)
 
 
-def write(path: str | os.PathLike[str], arrays: Arrays, texts: Mapping[str, Any]) -> None:
+def write(path: str | os.PathLike[str], arrays: Arrays, texts: Mapping[str, Any], kind: str = POSTERIOR) -> None:
     """Write arrays and JSON values to `path`, whole or not at all.
 
     The archive is written beside its destination and moved over it, so a reader never sees half a file.
     """
-    header = {"format": FORMAT, "format_version": FORMAT_VERSION, **texts}
+    header = {"format": kind, "format_version": FORMAT_VERSION, **texts}
     contents: dict[str, Any] = {**arrays, _HEADER: _encode(json.dumps(header))}
     destination = Path(path)
     draft = destination.with_name(f".{destination.name}.{secrets.token_hex(8)}.tmp")
@@ -45,8 +45,8 @@ def write(path: str | os.PathLike[str], arrays: Arrays, texts: Mapping[str, Any]
         draft.unlink(missing_ok=True)
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the arrays and JSON values of a file written by `write`, by name."""
+def read(path: str | os.PathLike[str], kind: str = POSTERIOR) -> dict[str, Any]:
+    """Return the arrays and JSON values of a file of this kind written by `write`, by name."""
     name = os.fspath(path)
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
@@ -56,15 +56,14 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         with np.load(path, allow_pickle=False) as parts:
             header = json.loads(_decode(parts[_HEADER]))
             found, version = header.pop("format"), int(header.pop("format_version"))
-            if found != FORMAT:
+            if found != kind:
                 raise ValueError(f"it holds {found!r}")
             if version <= FORMAT_VERSION:
                 contents = {key: parts[key] for key in parts.files}
                 checksum = _decode(contents.pop(_CHECKSUM))
     except (*_BAD_ARCHIVE, *_BAD_CONTENTS) as error:
         raise ValueError(
-            f"{name} is not a readable coaltree posterior ({error}): it is damaged or was not written by "
-            "TreePosterior.save."
+            f"{name} is not a readable {kind} file ({error}): it is damaged or was not written by coaltree as such."
         ) from error
     if version > FORMAT_VERSION:
         raise ValueError(

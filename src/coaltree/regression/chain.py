@@ -7,16 +7,16 @@ a trajectory is set by its acceptance and the pilot moves to where the chain is;
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from coaltree.inference import learn
-from coaltree.model.coalescent import log_prior
-from coaltree.model.diffusion import log_likelihood
 from coaltree.regression import coefficients
 from coaltree.regression.coefficients import Pilot, Point
+from coaltree.regression.leaves import move_leaf
 from coaltree.regression.likelihood import Likelihood, penalised_mode
 from coaltree.regression.prior import Hyper, Prior, draw_spread, precision
 
@@ -28,7 +28,9 @@ METHODS = (HMC, ALBERT_CHIB)
 # Conditional SMC redraws the whole tree but costs as much as twenty sweeps of moves; so it comes now and then. So does
 # the scale move, which touches nothing that the likelihood sees.
 PARTICLES_EVERY = 10
-SCALE_EVERY = 4
+SCALE_EVERY = 2
+# Leaves that are hung anew with their coefficients, as a fraction of all, at each iteration.
+LEAF_MOVES = 0.25
 N_SWEEPS = 2
 # Adaptation, in burn-in only: acceptance is looked at once a window.
 WINDOW = 20
@@ -71,11 +73,7 @@ def draw_hyper(hyper: Hyper, theta: Floats, prior: Prior, settings: learn.Settin
 
 def log_joint(hyper: Hyper, theta: Floats) -> float:
     """log p(β, t, π | Φ, s₀), the density by which trees are compared; 0 for a single outcome."""
-    if hyper.unknowns is None:
-        return 0.0
-    tree, covariance, noise = hyper.unknowns
-    rows = covariance.whiten(theta[:, 1:])
-    return log_prior(tree) + log_likelihood(tree, rows, leaf_noise=noise) - 0.5 * (len(theta) - 1) * covariance.log_det
+    return 0.0 if hyper.unknowns is None else learn.log_joint(hyper.unknowns, np.ascontiguousarray(theta[:, 1:]))
 
 
 class Chain:
@@ -84,6 +82,11 @@ class Chain:
     def __init__(self, likelihood: Likelihood, prior: Prior, settings: Settings, rng: np.random.Generator) -> None:
         self.likelihood, self.prior, self.settings, self.rng = likelihood, prior, settings, rng
         self._normal_curvature: Floats | None = None
+        self.outcomes = [
+            replace(likelihood, signs=np.ascontiguousarray(likelihood.signs[:, [j]]))
+            for j in range(likelihood.n_outcomes)
+        ]
+        self.n_leaf_moves = max(1, round(LEAF_MOVES * likelihood.n_outcomes))
         self.moving: Moving | None = None
         self.draws: dict[str, list[Any]] = {name: [] for name in ("theta", "children", "times", "leaf_noise", "spread")}
         self.trace: dict[str, list[float]] = {name: [] for name in TRACES}
@@ -134,7 +137,11 @@ class Chain:
             n_sweeps=N_SWEEPS,
             scale_move=now.n_done % SCALE_EVERY == 0,
         )
-        hyper = draw_hyper(now.hyper, point.theta, self.prior, blocks, self.rng)
+        hyper = now.hyper
+        if hyper.unknowns is not None and settings.method == HMC:
+            for j in self.rng.permutation(likelihood.n_outcomes)[: self.n_leaf_moves]:
+                hyper, point, _ = move_leaf(hyper, point, j, self.outcomes[j], now.pilot, self.prior, self.rng)
+        hyper = draw_hyper(hyper, point.theta, self.prior, blocks, self.rng)
         n_steps = now.n_steps
         now = now._replace(point=point, hyper=hyper, n_done=now.n_done + 1)
         if settings.method == HMC and now.n_done <= settings.burn_in:

@@ -1,4 +1,4 @@
-"""Files that hold unfinished chains: an .npz archive without pickle, replaced atomically.
+"""Files that hold unfinished chains.
 
 A file remembers a digest of data and settings, so that a run is never continued with others. What follows from the rest
 (gradients, expansions of the likelihood) is computed anew, by the same operations: a run that was stopped and
@@ -8,24 +8,21 @@ continued equals one that was not, to the last bit.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import secrets
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from coaltree.inference.learn import Unknowns
+from coaltree.posterior import storage
 from coaltree.regression import coefficients
 from coaltree.regression.chain import Chain, Moving
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.prior import Hyper, Prior
 from coaltree.tree import Tree
 
-FORMAT = "coaltree.ProbitRun"
-FORMAT_VERSION = 1
+KIND = "coaltree.ProbitRun"
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -48,40 +45,20 @@ def write(path: str | os.PathLike[str], chains: list[Chain], key: str) -> None:
         parts, header = _pack(chain)
         arrays |= {f"{number}.{name}": part for name, part in parts.items()}
         headers.append(header)
-    header = {"format": FORMAT, "format_version": FORMAT_VERSION, "key": key, "chains": headers}
-    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-    destination = Path(path)
-    draft = destination.with_name(f".{destination.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with draft.open("xb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(destination)
-    finally:
-        draft.unlink(missing_ok=True)
+    storage.write(path, arrays, {"key": key, "chains": headers}, KIND)
 
 
 def read(path: str | os.PathLike[str], chains: list[Chain], key: str) -> None:
     """Bring fresh `chains` to where the file left them; ValueError if it is damaged or of another run."""
-    name = os.fspath(path)
-    try:
-        with np.load(path, allow_pickle=False) as parts:
-            arrays: Arrays = {part: parts[part] for part in parts.files}
-        header = json.loads(arrays.pop("header").tobytes().decode())
-        if header["format"] != FORMAT or header["format_version"] > FORMAT_VERSION:
-            raise ValueError(f"it holds {header['format']!r}, version {header['format_version']}")
-    except Exception as error:
+    parts = storage.read(path, KIND)
+    if parts["key"] != key:
         raise ValueError(
-            f"checkpoint {name} cannot be read ({error}): it is damaged or of another kind. Delete it to start anew."
-        ) from error
-    if header["key"] != key:
-        raise ValueError(
-            f"checkpoint {name} belongs to other data, settings or random_state. Delete it, or pass another path."
+            f"checkpoint {os.fspath(path)} belongs to other data, settings or random_state. Delete it, or pass another "
+            "path."
         )
     for number, chain in enumerate(chains):
-        own = {part.partition(".")[2]: array for part, array in arrays.items() if part.startswith(f"{number}.")}
-        _unpack(chain, own, header["chains"][number])
+        own = {part.partition(".")[2]: array for part, array in parts.items() if part.startswith(f"{number}.")}
+        _unpack(chain, own, parts["chains"][number])
 
 
 def _pack(chain: Chain) -> tuple[Arrays, dict[str, Any]]:
@@ -96,9 +73,10 @@ def _pack(chain: Chain) -> tuple[Arrays, dict[str, Any]]:
     arrays["numbers"] = np.array([now.hyper.spread, now.accepted])
     header |= {"n_done": now.n_done, "n_steps": now.n_steps, "n_summed": now.n_summed}
     if now.hyper.unknowns is not None:
-        tree, covariance, noise = now.hyper.unknowns
-        arrays["children"], arrays["times"], arrays["leaf_noise"] = tree.children, tree.times, noise
-        arrays |= {f"covariance.{name}": np.asarray(value) for name, value in covariance.values.items()}
+        unknowns = now.hyper.unknowns
+        arrays["children"], arrays["times"] = unknowns.tree.children, unknowns.tree.times
+        arrays["leaf_noise"] = unknowns.leaf_noise
+        arrays |= {f"covariance.{name}": np.asarray(value) for name, value in unknowns.covariance.values.items()}
     return arrays, header
 
 

@@ -30,17 +30,21 @@ Floats = npt.NDArray[np.float64]
 
 
 class Point(NamedTuple):
-    """A value of (μ, β) with its log likelihood and gradient."""
+    """A value of (μ, β) with the log likelihood of each outcome and its gradient."""
 
     theta: Floats  # (P, K+1)
-    log_likelihood: float
+    values: Floats  # (P,)
     gradient: Floats  # (P, K+1)
+
+    @property
+    def log_likelihood(self) -> float:
+        """Sum over outcomes."""
+        return float(self.values.sum())
 
 
 def evaluate(likelihood: Likelihood, theta: Floats) -> Point:
     """Return θ with its log likelihood and gradient."""
-    values, gradient = likelihood.values_and_gradient(theta)
-    return Point(theta, float(values.sum()), gradient)
+    return Point(theta, *likelihood.values_and_gradient(theta))
 
 
 class Pilot(NamedTuple):
@@ -79,7 +83,8 @@ def solve_upper(factor: Floats, x: Floats) -> Floats:
 
 def make_pilot(likelihood: Likelihood, theta: Floats) -> Pilot:
     """Expand the likelihood around θ."""
-    return Pilot(*evaluate(likelihood, theta), likelihood.curvature(theta))
+    values, gradient = likelihood.values_and_gradient(theta)
+    return Pilot(theta, float(values.sum()), gradient, likelihood.curvature(theta))
 
 
 def combine(precision: Floats, curvature: Floats, linear: Floats) -> Gaussian:

@@ -278,7 +278,7 @@ def _gather(
             children=draws["children"].reshape(-1, n_outcomes - 1, 2),
             times=draws["times"].reshape(-1, n_outcomes - 1),
             weights=np.full(len(chains) * n_kept, 1.0 / (len(chains) * n_kept)),
-            log_evidence=-np.inf,  # Markov chains do not estimate it, and this is a bound
+            log_evidence=np.nan,  # Markov chains do not estimate it
             log_joint=trace["log_joint"][:, n_done - n_kept :].ravel(),
             ess_per_step=np.where(np.isnan(ess), 1.0, ess),
             names=names,

@@ -57,11 +57,8 @@ class Prepared:
 
 
 def _dense(table: Any) -> Any:
-    from scipy import sparse  # here, because most tables are dense
-
-    if sparse.issparse(table):
-        table = sparse.csr_array(table).toarray()
-    return table
+    """Turn a scipy sparse matrix into an array; leave others as they are."""
+    return table.toarray() if hasattr(table, "toarray") else table
 
 
 def as_features(X: Any) -> Floats:

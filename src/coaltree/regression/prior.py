@@ -81,10 +81,10 @@ def precision(hyper: Hyper, prior: Prior, n_outcomes: int, n_features: int) -> F
     """Precision of (μ_j, β_j), j = 1 … P, shape (P, K+1, P, K+1)."""
     Q, phi_inverse = np.zeros((n_outcomes, n_outcomes)), np.eye(n_features)
     if hyper.unknowns is not None:
-        tree, covariance, noise = hyper.unknowns
-        weights = contrasts(tree, np.eye(n_outcomes), noise)
+        now = hyper.unknowns
+        weights = contrasts(now.tree, np.eye(n_outcomes), now.leaf_noise)
         Q = weights.T @ weights
-        half = covariance.whiten(np.eye(n_features))
+        half = now.covariance.whiten(np.eye(n_features))
         phi_inverse = half @ half.T
     result = np.empty((n_outcomes, n_features + 1, n_outcomes, n_features + 1))
     level = (n_outcomes * hyper.spread) ** -2.0

@@ -300,7 +300,7 @@ coaltree.widget("clustering", (root, data) => {
   }
 
   function drawCut(pen, colour) {
-    const at = x(now.time);
+    const at = Math.round(x(now.time)) + 0.5; // a crisp line
     if (at < box.left) return;
     pen.setLineDash([4, 4]);
     pen.strokeStyle = colour.accent;

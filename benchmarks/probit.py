@@ -1,0 +1,273 @@
+"""CoalescentProbit beside its peers: effective draws a second, and held-out AUC on simulated and on real outcomes.
+
+python -m benchmarks.probit speed [--quick]                   # Albert–Chib; NumPyro's NUTS if it is installed
+python -m benchmarks.probit simulated [--quick]               # AUC against maximum likelihood and ridge; coverage
+python -m benchmarks.probit real FOLDER [--quick]             # yeast, medical, birds: 10 folds of 25 factors
+python -m benchmarks.probit scale FOLDER [--quick]            # the prior's scale times and over ten
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
+
+import coaltree as ct
+from coaltree.regression.diagnostics import bulk_ess
+from coaltree.regression.fit import ProbitFit, fit_probit
+from coaltree.regression.links import PROBIT, probability
+
+REAL = {"yeast": "yeast.npz", "medical": "medical.npz", "birds": "birds_train.npz"}
+N_FACTORS = 25
+FEWEST_EVENTS = 5
+
+
+def simulate(n: int, n_outcomes: int, n_features: int, prevalence: tuple[float, float], seed: int, n_test: int = 0):
+    """Features, outcomes and coefficients from the model; prevalences evenly spaced in logs."""
+    rng = np.random.default_rng(seed)
+    tree = ct.sample_tree(n_outcomes, random_state=rng)
+    beta = ct.sample_data(tree, 0.04 * np.eye(n_features), 0.05, random_state=rng)
+    beta += 0.1 * rng.standard_normal(n_features) - beta.mean(axis=0)
+    X = rng.standard_normal((n + n_test, n_features))
+    target = rng.permutation(np.geomspace(*prevalence, n_outcomes))
+    eta = X @ beta.T
+    intercept = np.empty(n_outcomes)
+    for j in range(n_outcomes):  # bisection for the intercept that gives the prevalence
+        low, high = -12.0, 12.0
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if probability(middle + eta[:, j], PROBIT).mean() < target[j] else (low, middle)
+        intercept[j] = low
+    Y = (rng.random(eta.shape) < probability(eta + intercept, PROBIT)).astype(float)
+    return X, Y, beta
+
+
+# ---- baselines: fit (X, y), return probabilities of a test set
+
+
+def maximum_likelihood(X, y, X_test):
+    return LogisticRegression(C=np.inf, max_iter=2000).fit(X, y).predict_proba(X_test)[:, 1]
+
+
+def penalised(l1_ratio: float) -> Callable:
+    def fit(X, y, X_test):
+        folds = int(min(5, y.sum(), (1 - y).sum()))
+        if folds < 2:
+            return LogisticRegression(C=0.1).fit(X, y).predict_proba(X_test)[:, 1]
+        model = LogisticRegressionCV(
+            Cs=np.geomspace(1e-4, 1e2, 10),
+            cv=folds,
+            l1_ratios=(l1_ratio,),
+            solver="lbfgs" if l1_ratio == 0 else "saga",
+            scoring="neg_log_loss",
+            max_iter=300,
+            use_legacy_attributes=False,
+        )
+        return model.fit(X, y).predict_proba(X_test)[:, 1]
+
+    return fit
+
+
+BASELINES = {
+    "maximum likelihood": maximum_likelihood,
+    "ridge": penalised(0.0),
+    "lasso": penalised(1.0),
+    "elastic net": penalised(0.5),
+}
+
+
+def baseline(name: str, X, Y, X_test) -> np.ndarray:
+    out = np.empty((len(X_test), Y.shape[1]))
+    for j in range(Y.shape[1]):
+        rate = (Y[:, j].sum() + 0.5) / (len(Y) + 1)
+        out[:, j] = rate if len(np.unique(Y[:, j])) < 2 else BASELINES[name](X, Y[:, j], X_test)
+    return out
+
+
+def scores(Y, prediction) -> np.ndarray:
+    """AUC and log loss of every outcome, (P, 2)."""
+    clipped = np.clip(prediction, 1e-12, 1 - 1e-12)
+    return np.array(
+        [[roc_auc_score(y, p), log_loss(y, c)] for y, p, c in zip(Y.T, prediction.T, clipped.T, strict=True)]
+    )
+
+
+def table(results: dict[str, np.ndarray], events: np.ndarray) -> None:
+    rare = events < 50
+    print(f"{'':20s} {'AUC':>7s} {'rare':>7s} {'log loss':>9s}   ({rare.sum()} of {len(events)} outcomes rare: < 50)")
+    for name, values in results.items():
+        few = values[rare, 0].mean() if rare.any() else np.nan
+        print(f"{name:20s} {values[:, 0].mean():7.4f} {few:7.4f} {values[:, 1].mean():9.4f}", flush=True)
+
+
+# ---- experiments
+
+
+def report(fit: ProbitFit, seconds: float, rarest: int, name: str) -> float:
+    draws = np.concatenate([fit.intercept_draws[..., rarest, None], fit.coef_draws[:, :, rarest]], axis=-1)
+    ess = float(bulk_ess(draws).min())
+    n_draws = draws.shape[0] * draws.shape[1]
+    print(
+        f"{name:12s} {seconds:8.1f} s CPU, {n_draws} kept draws, min bulk ESS of the rarest {ess:7.1f}, "
+        f"{ess / seconds:.3f} a second; R-hat {fit.diagnostics['r_hat']:.3f}, all outcomes' min ESS "
+        f"{fit.diagnostics['bulk_ess']:.0f}",
+        flush=True,
+    )
+    return ess / seconds
+
+
+def speed(arguments: argparse.Namespace) -> None:
+    n, n_outcomes, n_features = (2000, 6, 5) if arguments.quick else (19_000, 21, 25)
+    X, Y, _ = simulate(n, n_outcomes, n_features, (0.0013, 0.085), 0)
+    events = Y.sum(axis=0)
+    rarest = int(np.argmin(events))
+    print(f"N {n}, P {n_outcomes}, K {n_features}; events {np.sort(events).astype(int).tolist()}")
+    fit_probit(X[:200], Y[:200, np.argsort(-events)[:3]], n_iter=30, burn_in=10)  # compile
+    rates = {}
+    for method, n_iter, burn_in in (("hmc", 700, 200), ("albert-chib", 700, 200)):
+        n_iter, burn_in = (150, 50) if arguments.quick else (n_iter, burn_in)
+        before = time.process_time()
+        fit = fit_probit(X, Y, method=method, n_iter=n_iter, burn_in=burn_in, n_chains=2)
+        rates[method] = report(fit, time.process_time() - before, rarest, method)
+    try:
+        rates["nuts"] = nuts(X, Y, rarest, *((30, 30) if arguments.quick else (300, 300)))
+    except ImportError:
+        print("numpyro is not installed: no comparison with NUTS.")
+    for name, rate in rates.items():
+        print(f"hmc over {name}: {rates['hmc'] / rate:.1f}")
+
+
+def nuts(X, Y, rarest: int, n_warm_up: int, n_draws: int) -> float:
+    """NumPyro's NUTS on the same likelihood with a star prior: β_j ~ N(b, σ²), b and σ learned."""
+    import jax
+    import jax.numpy as jnp
+    import numpyro
+    import numpyro.distributions as dist
+    from jax.scipy.special import log_ndtr
+
+    jax.config.update("jax_enable_x64", True)
+    signs = jnp.asarray(2 * Y - 1)
+    X = jnp.asarray(X)
+
+    def model():
+        n_outcomes, n_features = Y.shape[1], X.shape[1]
+        centre = numpyro.sample("centre", dist.Normal(0, 1).expand([n_features]))
+        width = numpyro.sample("width", dist.HalfCauchy(1.0).expand([n_features]))
+        intercept = numpyro.sample("intercept", dist.Normal(0, 5).expand([n_outcomes]))
+        raw = numpyro.sample("raw", dist.Normal(0, 1).expand([n_outcomes, n_features]))
+        beta = numpyro.deterministic("beta", centre + width * raw)
+        numpyro.factor("labels", log_ndtr(signs * (X @ beta.T + intercept)).sum())
+
+    sampler = numpyro.infer.MCMC(
+        numpyro.infer.NUTS(model), num_warmup=n_warm_up, num_samples=n_draws, num_chains=1, progress_bar=False
+    )
+    before = time.process_time()
+    sampler.run(jax.random.PRNGKey(0))
+    found = sampler.get_samples(group_by_chain=True)
+    seconds = time.process_time() - before
+    draws = np.concatenate([np.asarray(found["intercept"])[..., [rarest]], np.asarray(found["beta"])[:, :, rarest]], -1)
+    ess = float(bulk_ess(draws).min())
+    print(f"nuts, star   {seconds:8.1f} s CPU, {n_draws} draws, min bulk ESS {ess:7.1f}, {ess / seconds:.3f} a second")
+    return ess / seconds
+
+
+def simulated(arguments: argparse.Namespace) -> None:
+    n_replicates, n_iter = (1, 200) if arguments.quick else (arguments.replicates, 600)
+    everything: dict[str, list[np.ndarray]] = {}
+    counts, covered = [], []
+    for replicate in range(n_replicates):
+        X, Y, beta = simulate(2000, 20, N_FACTORS, (0.005, 0.1), 100 + replicate, n_test=20_000)
+        train, test = slice(0, 2000), slice(2000, None)
+        fit = fit_probit(X[train], Y[train], n_iter=n_iter, burn_in=n_iter // 3, n_chains=1, random_state=replicate)
+        predictions = {"coalescent probit": fit.predict_proba(X[test])}
+        for name in ("maximum likelihood", "ridge"):
+            predictions[name] = baseline(name, X[train], Y[train], X[test])
+        for name, prediction in predictions.items():
+            everything.setdefault(name, []).append(scores(Y[test], prediction))
+        low, high = np.quantile(fit.coef_draws.reshape(-1, *beta.shape), [0.05, 0.95], axis=0)
+        covered.append(np.mean((low < beta) & (beta < high)))
+        counts.append(Y[train].sum(axis=0))
+        means = {name: round(float(values[-1][:, 0].mean()), 4) for name, values in everything.items()}
+        print(f"replicate {replicate}: AUC {means}, coverage {covered[-1]:.3f}, {fit!r}", flush=True)
+    table({name: np.concatenate(values) for name, values in everything.items()}, np.concatenate(counts))
+    print(f"coverage of 90 % intervals: {np.mean(covered):.3f}")
+
+
+def folds_of(folder: Path, name: str, n_folds: int):
+    """Yield training and test parts, reduced to factors by the training part alone."""
+    with np.load(folder / REAL[name], allow_pickle=False) as data:
+        X, Y = data["X"].astype(float), data["Y"].astype(float)
+    Y = Y[:, Y.sum(axis=0) >= FEWEST_EVENTS]
+    X = X[:, X.std(axis=0) > 0]
+    for train, test in KFold(n_folds, shuffle=True, random_state=0).split(X):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            factors = make_pipeline(StandardScaler(), PCA(N_FACTORS, random_state=0), StandardScaler()).fit(X[train])
+        yield factors.transform(X[train]), Y[train], factors.transform(X[test]), Y[test], test, Y
+
+
+def cross_validate(folder: Path, name: str, n_folds: int, methods: dict[str, Callable]) -> None:
+    predictions: dict[str, np.ndarray] = {}
+    before = time.process_time()
+    spent = dict.fromkeys(methods, 0.0)
+    for X, Y, X_test, _, test, everything in folds_of(folder, name, n_folds):
+        for method, predict in methods.items():
+            before = time.process_time()
+            predictions.setdefault(method, np.full(everything.shape, np.nan))[test] = predict(X, Y, X_test)
+            spent[method] += time.process_time() - before
+    print(f"{name}: {everything.shape[1]} outcomes, CPU seconds { {k: round(v) for k, v in spent.items()} }")
+    table({k: scores(everything, v) for k, v in predictions.items()}, everything.sum(axis=0))
+
+
+def ours(n_iter: int, scale: float = 1.0) -> Callable:
+    def predict(X, Y, X_test):
+        return fit_probit(X, Y, n_iter=n_iter, burn_in=n_iter // 3, n_chains=1, scale=scale).predict_proba(X_test)
+
+    return predict
+
+
+def real(arguments: argparse.Namespace) -> None:
+    n_folds, n_iter = (3, 150) if arguments.quick else (10, 600)
+    methods: dict[str, Callable] = {"coalescent probit": ours(n_iter)}
+    for name in BASELINES:
+        methods[name] = lambda X, Y, X_test, name=name: baseline(name, X, Y, X_test)
+    for name in arguments.only or REAL:
+        cross_validate(arguments.folder, name, n_folds, methods)
+
+
+def scale(arguments: argparse.Namespace) -> None:
+    n_folds, n_iter = (3, 150) if arguments.quick else (10, 600)
+    for name in arguments.only or REAL:
+        methods = {f"scale {value:g}": ours(n_iter, value) for value in (0.1, 1.0, 10.0)}
+        cross_validate(arguments.folder, name, n_folds, methods)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    experiments = {"speed": speed, "simulated": simulated, "real": real, "scale": scale}
+    parser.add_argument("experiment", choices=experiments)
+    parser.add_argument("folder", nargs="?", type=Path, help="where yeast.npz, medical.npz and birds_train.npz are")
+    parser.add_argument("--only", action="append", choices=REAL)
+    parser.add_argument("--replicates", type=int, default=20)
+    parser.add_argument("--quick", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.experiment in ("real", "scale") and arguments.folder is None:
+        parser.error("a folder with the data is needed")
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        experiments[arguments.experiment](arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""`CoalescentClustering`: the scikit-learn face of trees, covariance and leaf noise learned from a table."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from coaltree.estimators import files
+from coaltree.posterior import predict
+from coaltree.posterior.embedding import embed, embed_new
+from coaltree.posterior.learning import learn_posterior
+from coaltree.posterior.partition import score_clusters
+from coaltree.posterior.predict import Attachment, Fit
+from coaltree.posterior.sampling import leaf_names
+from coaltree.validation import check_choice, check_count
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class CoalescentClustering(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    ClusterMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    """Hierarchical clustering with uncertainty: weighted trees under Kingman's coalescent with Brownian motion.
+
+    Parameters
+    ----------
+    covariance : {"spherical", "diagonal", "wishart"}, array (d, d), scikit-learn kernel or family
+        What is known of the covariance Φ of the diffusion. All but a given array are learned. A kernel is over
+        `coordinates` of the columns.
+    coordinates : array-like (d, p), optional
+        Where the columns lie, for a kernel.
+    method : {"auto", "tpost", "smc1", "postpost", "mpost1", "mpost2", "greedy"}
+        Sampler of trees. "greedy" builds one tree, for thousands of rows.
+    n_particles : int
+        Number of trees in the posterior.
+    n_iter, burn_in : int
+        Iterations of learning, and how many of them to drop.
+    leaf_noise : "learn", float or array-like (n,)
+        Variance of each row around its true value, in units of Φ.
+    n_clusters : int, optional
+        Number of flat clusters. Default: chosen by the posterior, `cluster_scores_`.
+    distance_threshold : float, optional
+        Cut the tree at this merge time instead.
+    metric : {"euclidean", "precomputed"}
+        "precomputed": X is the (n, n) matrix of squared Euclidean distances, and Φ spherical.
+    n_jobs : int, optional
+        Threads; −1 for all cores. The result does not depend on it.
+    random_state : int, Generator, …
+        Seed.
+    verbose : int
+        Show progress if positive.
+    checkpoint : path, optional
+        File from which learning resumes after an interruption.
+    n_dimensions : int, optional
+        With precomputed distances, the dimension they were measured in. Default: their rank.
+
+    Attributes
+    ----------
+    tree_ : Tree
+        The maximum-clade-credibility tree; its leaves are named by the index of a DataFrame with string labels.
+    posterior_ : TreePosterior
+        All trees.
+    covariance_ : array (d, d)
+    leaf_noise_ : array (n,)
+    trace_ : dict of arrays
+        Every iteration of learning, burn-in included.
+    log_evidence_ : float
+    labels_ : array (n,)
+        Cluster of each row.
+    n_clusters_ : int
+    cluster_scores_ : dict of float
+        If the number of clusters was chosen: posterior expected agreement of the cut into k, by k. One cluster has
+        the agreement that the others must reach.
+    children_, distances_, linkage_, n_leaves_
+        The tree as in scikit-learn's AgglomerativeClustering and as a scipy linkage matrix.
+    completed_ : array (n, d)
+        The table with missing entries filled in.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> import coaltree as ct
+    >>> from coaltree.estimators.clustering import CoalescentClustering
+    >>> X = ct.sample_data(ct.sample_tree(12, random_state=1), 5, random_state=2)
+    >>> model = CoalescentClustering(n_iter=4, burn_in=1, n_particles=8, n_clusters=3, random_state=0).fit(X)
+    >>> model.tree_.n_leaves, len(set(model.labels_.tolist())), model.predict(X[:2]).shape
+    (12, 3, (2,))
+    """
+
+    def __init__(
+        self,
+        covariance: Any = "spherical",
+        coordinates: Any = None,
+        method: str = "auto",
+        n_particles: int = 50,
+        n_iter: int = 50,
+        burn_in: int = 10,
+        leaf_noise: Any = "learn",
+        n_clusters: int | None = None,
+        distance_threshold: float | None = None,
+        metric: str = "euclidean",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        checkpoint: Any = None,
+        n_dimensions: int | None = None,
+    ) -> None:
+        self.covariance = covariance
+        self.coordinates = coordinates
+        self.method = method
+        self.n_particles = n_particles
+        self.n_iter = n_iter
+        self.burn_in = burn_in
+        self.leaf_noise = leaf_noise
+        self.n_clusters = n_clusters
+        self.distance_threshold = distance_threshold
+        self.metric = metric
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.checkpoint = checkpoint
+        self.n_dimensions = n_dimensions
+
+    def fit(self, X: Any, y: Any = None) -> CoalescentClustering:
+        """Learn covariance and leaf noise, sample trees, cut the reported one.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame (n, d)
+            One row a leaf; squared distances (n, n) if `metric="precomputed"`.
+        y : ignored
+        """
+        names = leaf_names(X)
+        rows = self._check_table(X)
+        if self.n_clusters is not None and self.distance_threshold is not None:
+            raise ValueError("Give n_clusters or distance_threshold, not both: each cuts the tree.")
+        if self.n_clusters is not None and check_count(self.n_clusters, "n_clusters", at_least=1) > len(rows):
+            raise ValueError(f"n_clusters must be at most the number of rows, {len(rows)}, got {self.n_clusters}.")
+        learned = learn_posterior(
+            rows,
+            self.covariance,
+            coordinates=self.coordinates,
+            leaf_noise=self.leaf_noise,
+            n_iter=self.n_iter,
+            burn_in=self.burn_in,
+            n_particles=self.n_particles,
+            method=self.method,
+            n_jobs=self.n_jobs,
+            random_state=self.random_state,
+            names=names,
+            progress=bool(self.verbose),
+            checkpoint=self.checkpoint,
+        )
+        self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
+        self.covariance_, self.leaf_noise_ = learned.covariance, learned.leaf_noise
+        self.tree_ = self.posterior_.mcc_tree()
+        return self._describe()._cut()
+
+    def _check_table(self, X: Any) -> Floats:
+        check_choice(self.metric, "metric", ("euclidean", "precomputed"))
+        if self.metric == "precomputed":
+            if not (isinstance(self.covariance, str) and self.covariance == "spherical"):
+                raise ValueError("metric='precomputed' needs covariance='spherical': distances do not tell directions.")
+            return embed(validate_data(self, X, dtype=np.float64, ensure_min_samples=2), self.n_dimensions)
+        table: Floats = validate_data(
+            self, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2, order="C"
+        )
+        empty = np.flatnonzero(np.isnan(table).all(axis=0))
+        if len(empty):
+            shown = getattr(self, "feature_names_in_", np.arange(table.shape[1]))[empty].tolist()
+            raise ValueError(f"X must have a value in every column, but these are all NaN: {shown}. Drop them.")
+        return table
+
+    def _describe(self) -> CoalescentClustering:
+        """Set what follows from the tree and the posterior alone."""
+        self.log_evidence_ = self.posterior_.log_evidence
+        self.children_, self.distances_ = self.tree_.children, self.tree_.times
+        self.linkage_, self.n_leaves_ = self.tree_.to_linkage(), self.tree_.n_leaves
+        return self
+
+    def _cut(self) -> CoalescentClustering:
+        if self.distance_threshold is not None:
+            self.labels_ = self.tree_.cut(time=self.distance_threshold)
+        elif self.n_clusters is not None:
+            self.labels_ = self.tree_.cut(n_clusters=self.n_clusters)
+        else:
+            scores = score_clusters(self.posterior_, self.tree_)
+            self.cluster_scores_ = scores.as_dict()
+            self.labels_ = self.tree_.cut(n_clusters=scores.chosen)
+        self.n_clusters_ = self._n_features_out = int(self.labels_.max()) + 1
+        return self
+
+    # ---- new points
+
+    def score_samples(self, X: Any) -> Floats:
+        """Log predictive density of each row, (B,), averaged over trees; NaN entries are integrated out."""
+        fit, rows = self._check_new(X)
+        return predict.log_predictive(fit, rows, self.n_jobs)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log predictive density, for model selection by cross-validation."""
+        return float(self.score_samples(X).mean())
+
+    def predict(self, X: Any) -> Ints:
+        """Most probable cluster of each row, (B,), as a new point; rows may have NaN."""
+        labels: Ints = self.predict_proba(X).argmax(axis=1)
+        return labels
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Posterior probability of each cluster for each row, (B, K), averaged over trees and places in them."""
+        fit, rows = self._check_new(X)
+        return predict.label_probabilities(fit, rows, self.labels_, self.n_jobs)
+
+    def transform(self, X: Any) -> Floats:
+        """Return `predict_proba(X)`: soft assignments as features for what comes next in a Pipeline."""
+        return self.predict_proba(X)
+
+    def attach(self, X: Any, n_places: int = 5) -> Attachment:
+        """Where each row joins `tree_`: the likeliest edges (by the node below), probabilities, mean times, (B, K)."""
+        fit, rows = self._check_new(X)
+        return predict.attachments(fit, self.tree_, rows, check_count(n_places, "n_places", at_least=1))
+
+    def impute(self, X: Any = None) -> Any:
+        """Table with every NaN replaced by its posterior mean; without X, the table of the fit.
+
+        A DataFrame comes back as one, with its index and columns.
+        """
+        if X is None:
+            check_is_fitted(self)
+            return self.completed_.copy()
+        if self.metric == "precomputed":
+            raise ValueError("impute needs a table, and this model was fitted to distances.")
+        fit, rows = self._check_new(X)
+        completed = predict.impute(fit, rows, self.n_jobs)
+        return type(X)(completed, index=X.index, columns=X.columns) if hasattr(X, "iloc") else completed
+
+    def _check_new(self, X: Any) -> tuple[Fit, Floats]:
+        check_is_fitted(self)
+        finite = True if self.metric == "precomputed" else "allow-nan"
+        rows: Floats = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=finite, order="C")
+        if self.metric == "precomputed":
+            rows = embed_new(self.completed_, rows)
+        return predict.make_fit(self.posterior_, self.completed_, self.covariance_, self.leaf_noise_), rows
+
+    # ---- files and tags
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to an .npz file, without pickle; see `load`."""
+        check_is_fitted(self)
+        files.write_clustering(path, self)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> CoalescentClustering:
+        """Read what `save` wrote.
+
+        A kernel or family given as `covariance` is not stored: the loaded model has the learned matrix in its place.
+        """
+        model = cls()
+        files.read_clustering(path, model)
+        return model._describe()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.metric != "precomputed"
+        tags.input_tags.pairwise = self.metric == "precomputed"
+        return tags

@@ -1,0 +1,369 @@
+"""The report of a regression of many outcomes: their tree, what predicts them, how well, and whether to believe it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree.regression.comparison import Comparison
+from coaltree.regression.fit import ProbitFit
+from coaltree.report.blocks import bullets, code, facts, figure, note, table, text
+from coaltree.report.clustering import CITATIONS
+from coaltree.report.page import Block, Page
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Floats = npt.NDArray[np.float64]
+
+OURS = "coalescent"
+LEVEL = 0.9
+METHOD_NAMES = {
+    OURS: "coalescent probit",
+    "ml_probit": "probit, maximum likelihood",
+    "ml_logit": "logit, maximum likelihood",
+    "ridge": "ridge",
+    "lasso": "lasso",
+    "elastic_net": "elastic net",
+    "random_forest": "random forest",
+}
+
+_CONVERGED = 1.05  # largest R̂ at which chains count as agreed
+_ENOUGH = 100.0  # effective draws
+_MOST_ROWS = 60  # coefficients in the page; all of them are in the file
+_MAJORITY = 0.5
+_FORMATS = {"AUROC": ".3f", "AUPRC": ".3f", "Brier": ".4f", "log loss": ".4f", "calibration slope": ".2f"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionResult:
+    """What a report of a regression tells of.
+
+    Parameters
+    ----------
+    title : str
+        What was predicted.
+    fit : ProbitFit
+        The fit to all rows.
+    scale : array (K,)
+        Standard deviation of every feature, by which coefficients are shown.
+    features, outcomes : tuples of str
+        Their names.
+    n_rows : int
+        Rows that were fitted.
+    n_events : array (P,)
+        Events of every outcome.
+    comparison : Comparison or None
+        Cross-validated predictions; the method `OURS` is the coalescent probit.
+    parameters : mapping
+        Everything that decides the result.
+    command : str
+        The command that makes it again.
+    notes : tuple of str
+        Remarks on the data that a reader must know.
+    """
+
+    title: str
+    fit: ProbitFit
+    scale: Floats
+    features: tuple[str, ...]
+    outcomes: tuple[str, ...]
+    n_rows: int
+    n_events: npt.NDArray[np.int64]
+    comparison: Comparison | None
+    parameters: Mapping[str, object]
+    command: str
+    notes: tuple[str, ...] = ()
+
+
+def regression_page(result: RegressionResult) -> Page:
+    """Build the report."""
+    n_outcomes, n_features = result.fit.coef.shape
+    page = Page(
+        result.title,
+        subtitle=f"{n_outcomes:,} outcome{'s' * (n_outcomes != 1)} of {result.n_rows:,} rows, predicted from "
+        f"{n_features:,} features by coaltree",
+    )
+    page.section("The outcomes", *_outcome_blocks(result))
+    if result.comparison is not None:
+        page.section("How well it predicts", *_prediction_blocks(result.comparison))
+    page.section("Coefficients", *_coefficient_blocks(result))
+    if result.fit.tree is not None and n_outcomes > 2:
+        page.section("Composite outcomes", *_node_blocks(result))
+    page.section("How sure is this", *_diagnostic_blocks(result.fit))
+    page.section("Parameters", facts(result.parameters))
+    page.section(
+        "Reproduce and cite",
+        text("The same command on the same tables with the same version writes the same results:"),
+        code(result.command),
+        text("If this helps your work, please cite:"),
+        bullets(CITATIONS[:1]),
+    )
+    return page
+
+
+def coefficient_rows(fit: ProbitFit, features: tuple[str, ...], outcomes: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Posterior mean, deviation and interval of every intercept and coefficient, in the units of the features."""
+    draws = np.concatenate([fit.intercept_draws[..., None], fit.coef_draws], axis=-1)
+    draws = draws.reshape(-1, *draws.shape[2:])
+    low, high = np.quantile(draws, [0.5 - 0.5 * LEVEL, 0.5 + 0.5 * LEVEL], axis=0)
+    mean, deviation = draws.mean(axis=0), draws.std(axis=0)
+    percent = f"{100 * LEVEL:g}"
+    return [
+        {
+            "outcome": outcome,
+            "feature": feature,
+            "mean": float(mean[j, k]),
+            "sd": float(deviation[j, k]),
+            f"low_{percent}": float(low[j, k]),
+            f"high_{percent}": float(high[j, k]),
+        }
+        for j, outcome in enumerate(outcomes)
+        for k, feature in enumerate(("(intercept)", *features))
+    ]
+
+
+def sure_of_sign(fit: ProbitFit) -> npt.NDArray[np.bool_]:
+    """Coefficients whose interval leaves out zero, (P, K)."""
+    draws = fit.coef_draws.reshape(-1, *fit.coef_draws.shape[2:])
+    low, high = np.quantile(draws, [0.5 - 0.5 * LEVEL, 0.5 + 0.5 * LEVEL], axis=0)
+    return np.asarray((low > 0.0) | (high < 0.0))
+
+
+# ---- sections
+
+
+def _outcome_blocks(result: RegressionResult) -> list[Block]:
+    from coaltree.plots.regression import plot_outcome_tree
+
+    blocks = [_verdict(result.fit)]
+    if result.notes:
+        blocks.append(note(*result.notes))
+    tree, posterior = result.fit.tree, result.fit.posterior
+    if tree is not None and posterior is not None:
+        support = posterior.clade_support(tree)
+        n_sure = int(np.count_nonzero(support[:-1] >= _MAJORITY))
+        n_outcomes, n_features = result.fit.coef.shape
+        fig, ax = _canvas(np.clip(5.5 + 0.22 * n_features, 7.0, 13.0), np.clip(0.21 * n_outcomes + 1.6, 3.2, 12.0))
+        plot_outcome_tree(
+            tree,
+            result.fit.coef * result.scale,
+            ax,
+            features=result.features,
+            support=support,
+            sure=sure_of_sign(result.fit),
+        )
+        blocks += [
+            text(
+                "Outcomes that merge early have similar coefficients, and lend each other strength. Dots are groups "
+                "with a posterior probability of at least one half, in % where they are not certain. The colours are "
+                "the change of the linear predictor when a feature rises by one standard deviation."
+            ),
+            figure(
+                fig,
+                alt=f"Tree of {n_outcomes} outcomes and a heat map of their {n_features} coefficients; {n_sure} of "
+                f"{max(n_outcomes - 2, 0)} inner groups have a posterior probability of at least one half.",
+                caption="Maximum-clade-credibility tree of the outcomes and their coefficients.",
+            ),
+        ]
+    rows = [
+        {"outcome": name, "events": int(events), "share": events / result.n_rows}
+        for name, events in sorted(zip(result.outcomes, result.n_events, strict=True), key=lambda pair: -pair[1])
+    ]
+    return [*blocks, table(rows, "Outcomes and their events", formats={"share": ".2%"})]
+
+
+def _prediction_blocks(comparison: Comparison) -> list[Block]:
+    from coaltree.plots.regression import plot_auc, plot_calibration
+
+    names = [METHOD_NAMES.get(method, method) for method in comparison.methods]
+    shown = dict(zip(comparison.methods, names, strict=True))
+    n_folds = int(comparison.folds.max()) + 1
+    n_outcomes = len(comparison.outcomes)
+    fig, ax = _canvas(8.0, np.clip((0.16 + 0.045 * len(names)) * n_outcomes + 1.3, 3.0, 16.0))
+    plot_auc(comparison, ax, labels=names)
+    calibration, calibration_ax = _canvas(5.0, 4.8)
+    plot_calibration(comparison, calibration_ax, labels=names)
+    summary = [_shown_scores(row, shown) for row in comparison.summary()]
+    blocks = [
+        text(
+            f"Every row was predicted by models that had not seen it, in {n_folds} folds that share out the events of "
+            "every outcome evenly. Areas under the ROC curve compare rows of the same fold. Intervals are 95 % and "
+            "from a bootstrap of the rows; differences between methods are paired."
+        ),
+        table(
+            summary,
+            "Means over the outcomes; the calibration slope is the median",
+            formats=dict.fromkeys(summary[0], ".3f") | {"seconds": ",.0f", "log_loss": ".4f", "brier": ".4f"},
+        ),
+    ]
+    if len(names) > 1 and OURS in comparison.methods:
+        gaps = [
+            {
+                "against": shown[row["method"]],
+                "difference of mean areas": row["difference"],
+                "low": row["low"],
+                "high": row["high"],
+                "share of resamples ahead": row["probability_above"],
+            }
+            for row in comparison.differences(OURS, mean_only=True)
+        ]
+        formats = {"difference of mean areas": "+.4f", "low": "+.4f", "high": "+.4f", "share of resamples ahead": ".0%"}
+        blocks.append(table(gaps, "The coalescent probit against each of the others", formats=formats))
+    best = _best_words(comparison, shown)
+    detailed = [row | {"method": shown[row["method"]]} for row in comparison.table()]
+    formats = {"n": ",d", "events": ",d"} | dict.fromkeys(list(detailed[0])[4:], ".3f") | {"log_loss": ".4f"}
+    return [
+        *blocks,
+        figure(fig, alt=f"Area under the ROC curve of every outcome and method. {best}", caption=best),
+        figure(
+            calibration,
+            alt="Observed share of events against predicted probability, in ten groups, for every method.",
+            caption="Calibration of all outcomes together. On the dashed line predictions mean what they say.",
+        ),
+        table(detailed, "Every outcome and method", formats=_FORMATS),
+    ]
+
+
+def _shown_scores(row: Mapping[str, Any], shown: Mapping[str, str]) -> dict[str, Any]:
+    """Scores as a reader sees them."""
+    known = row["auroc_low"] == row["auroc_low"]
+    return {
+        "method": shown[row["method"]],
+        "AUROC": row["auroc"],
+        "95 % interval": f"{row['auroc_low']:.3f} to {row['auroc_high']:.3f}" if known else None,
+        "AUPRC": row["auprc"],
+        "Brier": row["brier"],
+        "log loss": row["log_loss"],
+        "calibration slope": row["calibration_slope"],
+    }
+
+
+def _best_words(comparison: Comparison, shown: Mapping[str, str]) -> str:
+    known = ~np.isnan(comparison.auroc).any(axis=0)
+    if not known.any():
+        return "No outcome has both classes."
+    means = comparison.auroc[:, known].mean(axis=1)
+    order = np.argsort(-means, kind="stable")
+    return "Mean areas: " + ", ".join(f"{shown[comparison.methods[m]]} {means[m]:.3f}" for m in order) + "."
+
+
+def _coefficient_blocks(result: RegressionResult) -> list[Block]:
+    fit = result.fit
+    draws = fit.coef_draws.reshape(-1, *fit.coef_draws.shape[2:]) * result.scale
+    low, high = np.quantile(draws, [0.5 - 0.5 * LEVEL, 0.5 + 0.5 * LEVEL], axis=0)
+    mean, sure = draws.mean(axis=0), sure_of_sign(fit)
+    strongest = np.argsort(-np.where(sure, np.abs(mean), -1.0), axis=None, kind="stable")[:_MOST_ROWS]
+    rows = [
+        {
+            "outcome": result.outcomes[j],
+            "feature": result.features[k],
+            "coefficient": float(mean[j, k]),
+            "low": float(low[j, k]),
+            "high": float(high[j, k]),
+        }
+        for j, k in zip(*np.unravel_index(strongest, mean.shape), strict=True)
+        if sure[j, k]
+    ]
+    counted = (
+        f"{int(sure.sum()):,} of {sure.size:,} coefficients have a {LEVEL:.0%} interval that leaves out zero. "
+        "All of them, in the units of the features, are in coefficients.csv."
+    )
+    if not rows:
+        return [text(counted)]
+    caption = f"The {len(rows)} strongest, per standard deviation of the feature, with {LEVEL:.0%} intervals"
+    return [text(counted), table(rows, caption, formats=dict.fromkeys(("coefficient", "low", "high"), "+.3f"))]
+
+
+def _node_blocks(result: RegressionResult) -> list[Block]:
+    from coaltree.plots.regression import plot_node_models
+
+    fit = result.fit
+    assert fit.tree is not None
+    assert fit.posterior is not None
+    n_features = min(len(result.features), 30)
+    fig, ax = _canvas(
+        np.clip(5.0 + 0.24 * n_features, 6.5, 12.5), np.clip(0.24 * len(result.outcomes) + 1.4, 2.6, 12.0)
+    )
+    plot_node_models(
+        fit.tree,
+        fit.node_coef * result.scale,
+        ax,
+        features=result.features,
+        support=fit.posterior.clade_support(fit.tree),
+    )
+    return [
+        text(
+            "Every inner node of the tree is a model of its own: what the outcomes under it have in common. Rings mark "
+            "what sets a node apart from the larger group that holds it."
+        ),
+        figure(
+            fig,
+            alt=f"Heat map of the coefficients of the {len(result.outcomes) - 1} inner nodes of the outcome tree.",
+            caption="Coefficients of the inner nodes, per standard deviation of the feature.",
+        ),
+    ]
+
+
+def _verdict(fit: ProbitFit) -> Block:
+    ratio, size = float(fit.diagnostics["r_hat"]), float(fit.diagnostics["bulk_ess"])
+    if ratio <= _CONVERGED and size >= _ENOUGH:
+        return note(
+            f"The chains agree (largest R-hat {ratio:.3f}) and are long enough: every coefficient is worth at least "
+            f"{size:,.0f} independent draws.",
+            kind="good",
+        )
+    return note(
+        f"The chains are too short to be relied on: largest R-hat {ratio:.3f} (at most {_CONVERGED} is good), fewest "
+        f"effective draws {size:,.0f} (at least {_ENOUGH:.0f} is good). Run more iterations.",
+        kind="warning",
+    )
+
+
+def _diagnostic_blocks(fit: ProbitFit) -> list[Block]:
+    from matplotlib.figure import Figure
+
+    from coaltree.plots.curves import plot_traces
+
+    diagnostics, chains = fit.diagnostics, fit.coef_draws.shape[0]
+    values = {
+        "chains": chains,
+        "kept draws of each": fit.coef_draws.shape[1],
+        "largest R-hat of a coefficient": diagnostics["r_hat"],
+        "fewest effective draws of a coefficient": diagnostics["bulk_ess"],
+        "acceptance rate": diagnostics["acceptance"],
+    }
+    names = [name for name in diagnostics.get("trace_r_hat", {}) if name in fit.trace]
+    blocks = [_verdict(fit), facts(values)]
+    if names:
+        rows = [
+            {
+                "quantity": name.replace("_", " "),
+                "R-hat": diagnostics["trace_r_hat"][name],
+                "effective draws": diagnostics["trace_bulk_ess"][name],
+            }
+            for name in names
+        ]
+        burn_in = fit.trace[names[0]].shape[1] - fit.coef_draws.shape[1]
+        fig = Figure(figsize=(8.4, 1.9 * -(-len(names) // 2)), layout="constrained")
+        plot_traces({name.replace("_", " "): fit.trace[name].T for name in names}, burn_in, fig)
+        blocks += [
+            table(rows, "Quantities along the chains", formats={"R-hat": ".3f", "effective draws": ",.0f"}),
+            figure(
+                fig,
+                alt=f"Traces of {', '.join(row['quantity'] for row in rows)} along {chains} chains.",
+                caption="One line a chain; shaded: burn-in.",
+            ),
+        ]
+    return blocks
+
+
+def _canvas(width: float, height: float) -> tuple[Figure, Any]:
+    from matplotlib.figure import Figure
+
+    fig = Figure(figsize=(float(width), float(height)), layout="constrained")
+    return fig, fig.add_subplot()

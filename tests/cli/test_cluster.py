@@ -1,0 +1,230 @@
+"""`coaltree cluster`: what it writes, that it repeats, what it refuses without leaving anything behind."""
+
+import csv
+import json
+import os
+import re
+import shlex
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import coaltree as ct
+from coaltree import formats
+from coaltree.cli import app, cluster
+from coaltree.cli.cluster import sureness
+from coaltree.cli.fit import FitOptions, gaps
+
+N = 14
+NASTY = "</script><img src=x onerror=alert(1)>"
+QUICK = ("--particles", 12, "--iterations", 6, "--burn-in", 2)
+
+
+def invoke(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "400"})
+    result.text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
+    return result
+
+
+def write_table(path, n=N):
+    """Two clouds far apart, in columns of very different units."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 2)) + 8.0 * (np.arange(n) % 2)[:, None]
+    rows = [[f"row {i}" if i else NASTY, x, 1000 * y, "text"] for i, (x, y) in enumerate(X)]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["id", "x", "y", "kind"], *rows])
+    return X
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cluster")
+    X = write_table(folder / "my table.csv")
+    out = folder / "result"
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        result = invoke(
+            "cluster", "my table.csv", "--out", "result", "--id-column", "id", "--drop", "kind", "--seed", 3, *QUICK
+        )
+    finally:
+        os.chdir(before)
+    assert result.exit_code == 0, result.output
+    return out, result, X
+
+
+@pytest.fixture(scope="module")
+def summary(run):
+    return json.loads((run[0] / "summary.json").read_text(encoding="utf-8"))
+
+
+def read_csv(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_writes_its_files_and_nothing_else(run):
+    out, result, _ = run
+    assert sorted(path.name for path in out.iterdir()) == sorted(cluster.MEANING)
+    assert sorted(path.name for path in out.parent.iterdir()) == ["my table.csv", "result"]
+    assert all(name in result.output for name in cluster.MEANING)
+    assert "Columns are standardised" in result.output
+
+
+def test_summary(summary):
+    assert summary["command"] == "coaltree cluster"
+    assert summary["version"] == ct.__version__
+    assert summary["seed"] == 3
+    assert summary["parameters"]["n_particles"] == 12
+    assert summary["parameters"]["method"] in ("tpost", "smc1")
+    assert summary["table"]["features"] == ["x", "y"]
+    assert summary["table"]["n_rows"] == N
+    assert summary["n_clusters"] == 2
+    assert summary["cluster_sizes"] == [N // 2, N // 2]
+    assert np.isfinite(summary["log_evidence"])
+    assert np.shape(summary["covariance"]) == (2, 2)
+    assert summary["learned"]["leaf_noise"]["n_draws"] == 4
+
+
+def test_files_agree_with_each_other(run, summary):
+    out = run[0]
+    post = ct.TreePosterior.load(out / "posterior.npz")
+    tree, support = formats.newick_with_support((out / "tree.nwk").read_text(encoding="utf-8"), names=post.names)
+    assert post.names[0] == NASTY
+    np.testing.assert_allclose(tree.cophenetic(), post.mcc_tree().cophenetic(), rtol=1e-5)
+    np.testing.assert_allclose(support, post.clade_support(tree), atol=1e-5)
+    trees, weights = formats.nexus_with_weights((out / "posterior.nex").read_text(encoding="utf-8"))
+    np.testing.assert_allclose(weights, post.weights)
+    np.testing.assert_allclose(trees[1].cophenetic(), post[1].cophenetic(), rtol=1e-4)
+    linkage = read_csv(out / "linkage.csv")
+    Z = [[float(row[key]) for key in ("left", "right", "time", "size")] for row in linkage]
+    assert ct.Tree.from_linkage(Z, names=post.names) == post.mcc_tree()
+    labels = read_csv(out / "labels.csv")
+    assert [row["id"] for row in labels] == list(post.names)
+    found = np.array([int(row["cluster"]) for row in labels])
+    np.testing.assert_array_equal(found - 1, post.mcc_tree().cut(n_clusters=summary["n_clusters"]))
+    np.testing.assert_array_equal(found, 1 + np.arange(N) % 2)  # the two clouds
+    with np.load(out / "coclustering.npz", allow_pickle=False) as stored:
+        np.testing.assert_allclose(stored["probability"], post.coclustering(2), atol=1e-6)
+        assert stored["ids"].tolist() == list(post.names)
+
+
+def test_report_opens_and_its_labels_are_inert(run, open_page):
+    window = open_page(run[0] / "report.html")
+    assert window.title == "my table.csv"
+    assert window.execute_script("return document.querySelectorAll('table.clusters tbody tr').length") == 2
+    assert window.execute_script("return document.querySelectorAll('img[src=x]').length") == 0
+
+
+def test_command_in_the_summary_writes_the_same_bytes(run, summary, monkeypatch):
+    out = run[0]
+    words = shlex.split(summary["command_line"])
+    assert words[:2] == ["coaltree", "cluster"]
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    monkeypatch.chdir(out.parent)
+    (out.parent / "first").mkdir()
+    for path in out.iterdir():
+        path.rename(out.parent / "first" / path.name)
+    result = invoke(*words[1:])
+    assert result.exit_code == 0, result.output
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    result = invoke(*words[1:], "--overwrite", "--jobs", 1)
+    assert result.exit_code == 0, result.output
+    changed = {path.name for path in out.iterdir() if path.read_bytes() != before[path.name]}
+    assert changed == {"summary.json", "report.html"}  # they hold the command, which has two more words
+
+
+def test_options_reach_the_fit(tmp_path):
+    write_table(tmp_path / "t.csv")
+    result = invoke(
+        "cluster", tmp_path / "t.csv", "--out", tmp_path / "out", "--features", "x,y", "--n-clusters", 3,
+        "--no-standardise", "--covariance", "diagonal", "--leaf-noise", "0.01", "--method", "tpost", *QUICK,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["n_clusters"] == 3
+    assert summary["n_clusters_chosen_by"] == "3 clusters were asked for."
+    assert summary["leaf_noise"] == 0.01
+    assert summary["parameters"]["covariance"] == "diagonal"
+    covariance = np.array(summary["covariance"])
+    assert covariance[1, 1] > 1e4 * covariance[0, 0]  # in the columns' own units
+    assert "--no-standardise" in summary["command_line"]
+
+
+def test_bad_input_leaves_nothing(tmp_path):
+    write_table(tmp_path / "t.csv")
+    good = [tmp_path / "t.csv", "--features", "x,y"]
+    (tmp_path / "file").write_text("mine")
+    cases = [
+        ([tmp_path / "t.csv"], "Columns with text: 'id' (row 1:"),
+        ([tmp_path / "none.csv"], "is not there"),
+        ([*good, "--leaf-noise", "-1"], "must be a number that is not negative, or learn"),
+        ([*good, "--burn-in", 50, "--iterations", 50], "must be below --iterations 50"),
+        ([*good, "--n-clusters", N + 1], "more than the 14 rows"),
+        ([*good, "--covariance", "round"], "spherical"),
+        ([*good, "--method", "best"], "tpost"),
+        ([*good, "--jobs", 0], "must be -1 or at least 1"),
+    ]
+    for arguments, message in cases:
+        result = invoke("cluster", *arguments, "--out", tmp_path / "out")
+        assert result.exit_code == 2, result.output
+        assert message in result.text
+    result = invoke("cluster", *good, "--out", tmp_path / "file")
+    assert result.exit_code == 2
+    assert "exists" in result.text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "t.csv"]
+
+
+def test_existing_folders(tmp_path, run):
+    write_table(tmp_path / "t.csv")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    for flags, message in (((), "exists"), (("--overwrite",), "was not made by `coaltree cluster`")):
+        result = invoke("cluster", tmp_path / "t.csv", "--features", "x,y", "--out", mine, *flags)
+        assert result.exit_code == 2
+        assert message in result.text
+    result = invoke("cluster", tmp_path / "t.csv", "--features", "x,y", "--out", run[0])
+    assert result.exit_code == 2
+    assert "--overwrite" in result.text
+    assert [path.name for path in mine.iterdir()] == ["notes.txt"]
+
+
+def test_folder_that_cannot_be_written(tmp_path, monkeypatch):
+    write_table(tmp_path / "t.csv")
+
+    def refuse(path, *_, **__):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    result = invoke("cluster", tmp_path / "t.csv", "--features", "x,y", "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "Permission denied. Choose a folder that you can write to" in result.text
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_duplicates_without_noise_are_refused_with_advice(tmp_path):
+    (tmp_path / "t.csv").write_text("x,y\n1,2\n1,2\n3,4\n")
+    result = invoke("cluster", tmp_path / "t.csv", "--out", tmp_path / "out", "--leaf-noise", 0)
+    assert result.exit_code == 2
+    assert "leaf_noise" in result.text
+    assert not (tmp_path / "out").exists()
+
+
+# ---- pieces
+
+
+def test_sureness():
+    together = np.array([[1.0, 0.8, 0.6, 0.1], [0.8, 1.0, 0.4, 0.2], [0.6, 0.4, 1.0, 0.3], [0.1, 0.2, 0.3, 1.0]])
+    np.testing.assert_allclose(sureness(together, np.array([0, 0, 0, 1])), [0.7, 0.6, 0.5, 0.7])
+
+
+def test_gaps_find_the_scale():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 2)) * 0.1 + 5.0 * np.eye(3)[np.arange(30) % 3, :2]
+    post = ct.sample_posterior(X, n_particles=20, leaf_noise=0.001)
+    scores = gaps(post)
+    assert max(scores, key=scores.__getitem__) == 3
+    assert list(gaps(ct.sample_posterior(X[:2], n_particles=3))) == [2]
+    assert FitOptions().n_clusters is None

@@ -1,0 +1,259 @@
+"""`coaltree regress`: what it writes, what it says, what it refuses."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import coaltree as ct
+from coaltree import formats
+from coaltree.cli import app, regress
+from coaltree.cli.pairing import read_data
+from coaltree.cli.table import TableError
+from tests.seeds import seed
+
+OUTCOMES = ("death", "stroke", "angina, unstable", "ulcer")
+N_ROWS = 150
+
+
+def invoke(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+    result.text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
+    return result
+
+
+def write_csv(path, header, rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def read_csv(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    rng = np.random.default_rng(seed(51))
+    X = rng.normal(size=(N_ROWS, 3))
+    eta = X @ np.array([[1.2, 1.0, 0.9, -1.0], [0, 0.3, 0.2, 0.5], [0, 0, 0, 0]]) - 0.8
+    Y = (eta + rng.normal(size=eta.shape) > 0).astype(int)
+    ids = [f"p{i}" for i in range(N_ROWS)]
+    x = write_csv(
+        folder / "x.csv", ["id", "age", "weight", "noise"], ([i, *row] for i, row in zip(ids, X, strict=True))
+    )
+    rows = [[ids[i], *Y[i]] for i in rng.permutation(N_ROWS)]
+    rows[0][1] = ""  # a label that is missing
+    y = write_csv(folder / "y.csv", ["id", *OUTCOMES], [*rows, ["stranger", 0, 0, 0, 0]])
+    return x, y, X, Y
+
+
+SMALL = ("--folds", 3, "--iterations", 60, "--burn-in", 30, "--particles", 10, "--baselines", "ml_probit,ridge")
+
+
+@pytest.fixture(scope="module")
+def run(tables, tmp_path_factory):
+    out = tmp_path_factory.mktemp("regress") / "result"
+    x, y = tables[:2]
+    result = invoke("regress", "--features", x, "--outcomes", y, "--id-column", "id", "--out", out, "--seed", 3, *SMALL)
+    assert result.exit_code == 0, result.output
+    return out, result
+
+
+def test_writes_its_files_and_nothing_else(run):
+    out, result = run
+    assert sorted(path.name for path in out.iterdir()) == sorted(regress.MEANING)
+    assert [path.name for path in out.parent.iterdir()] == [out.name]
+    assert all(name in result.output for name in regress.MEANING)
+    assert "1 of 600 labels are missing" in result.text
+    assert "1 rows are in the outcomes only" in result.text
+
+
+def test_summary(run):
+    summary = json.loads((run[0] / "summary.json").read_text(encoding="utf-8"))
+    assert summary["command"] == "coaltree regress"
+    assert summary["version"] == ct.__version__
+    assert summary["seed"] == 3
+    assert summary["parameters"]["folds"] == 3
+    assert summary["parameters"]["baselines"] == ["ml_probit", "ridge"]
+    assert summary["n_rows"] == N_ROWS
+    assert set(summary["events"]) == set(OUTCOMES)
+    assert [row["method"] for row in summary["mean_scores"]] == ["coalescent", "ml_probit", "ridge"]
+    assert all(row["auroc"] > 0.65 for row in summary["mean_scores"])
+    assert "--seed 3" in summary["command_line"]
+    assert summary["command_line"].startswith("coaltree regress --features")
+
+
+def test_tables_agree_with_each_other(run, tables):
+    out, _, _, Y = run[0], run[1], tables[2], tables[3]
+    areas = read_csv(out / "auc.csv")
+    assert len(areas) == len(OUTCOMES) * 3
+    predictions = read_csv(out / "predictions.csv")
+    assert [row["id"] for row in predictions] == [f"p{i}" for i in range(N_ROWS)]  # the order of the features
+    folds = np.array([int(row["fold"]) for row in predictions])
+    assert set(folds) == {1, 2, 3}
+    from coaltree.regression import scores
+
+    j = OUTCOMES.index("angina, unstable")
+    p = np.array([float(row[OUTCOMES[j]]) for row in predictions])
+    told = next(row for row in areas if row["outcome"] == OUTCOMES[j] and row["method"] == "coalescent")
+    assert float(told["auroc"]) == pytest.approx(scores.auroc(Y[:, j], p, folds), abs=2e-3)
+    coefficients = read_csv(out / "coefficients.csv")
+    assert len(coefficients) == len(OUTCOMES) * 4
+    age = {row["outcome"]: float(row["mean"]) for row in coefficients if row["feature"] == "age"}
+    assert age["death"] > 0.4 > -0.4 > age["ulcer"]
+    assert all(float(row["low_90"]) <= float(row["mean"]) <= float(row["high_90"]) for row in coefficients)
+    nodes = read_csv(out / "nodes.csv")
+    assert len(nodes) == len(OUTCOMES) - 1
+    assert set(nodes[-1]["outcomes"].split("; ")) == set(OUTCOMES)
+
+
+def test_trees(run):
+    out = run[0]
+    tree, support = formats.newick_with_support((out / "tree.nwk").read_text(encoding="utf-8"))
+    assert set(tree.names) == set(OUTCOMES)
+    assert ((support >= 0) & (support <= 1)).all()
+    trees = formats.from_nexus((out / "posterior.nex").read_text(encoding="utf-8"))
+    assert len(trees) == 2 * 30
+
+
+def test_report(run):
+    page = (run[0] / "report.html").read_text(encoding="utf-8")
+    for words in ("The outcomes", "How well it predicts", "Coefficients", "Composite outcomes", "How sure is this"):
+        assert words in page
+    assert all(name in page for name in OUTCOMES)
+    assert page.count("<img ") >= 5
+    assert "coaltree regress --features" in page
+    assert "http://" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", page)
+
+
+def test_existing_folder_is_kept_unless_told(run, tables):
+    out = run[0]
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    x, y = tables[:2]
+    result = invoke("regress", "--features", x, "--outcomes", y, "--id-column", "id", "--out", out, *SMALL)
+    assert result.exit_code == 2
+    assert "--overwrite" in result.text
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_one_outcome_without_comparison(tables, tmp_path):
+    x, y = tables[:2]
+    out = tmp_path / "out"
+    arguments = ("--folds", 0, "--iterations", 20, "--burn-in", 10, "--particles", 5, "--chains", 1)
+    drop = ("--drop", "stroke,ulcer,noise", "--drop", '"angina, unstable"')
+    result = invoke("regress", "--features", x, "--outcomes", y, "--id-column", "id", "--out", out, *arguments, *drop)
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in out.iterdir()) == ["coefficients.csv", "report.html", "summary.json"]
+    assert {row["feature"] for row in read_csv(out / "coefficients.csv")} == {"(intercept)", "age", "weight"}
+    assert "How well it predicts" not in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_interrupted_comparison_leaves_the_fit(tables, tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(regress, "_compare", interrupt)
+    x, y = tables[:2]
+    out = tmp_path / "out"
+    result = invoke("regress", "--features", x, "--outcomes", y, "--id-column", "id", "--out", out, *SMALL)
+    assert result.exit_code == 0, result.output
+    assert "interrupted" in result.text
+    assert "coefficients.csv" in {path.name for path in out.iterdir()}
+    assert "auc.csv" not in {path.name for path in out.iterdir()}
+    assert "interrupted" in (out / "report.html").read_text(encoding="utf-8")
+
+
+# ---- matching rows
+
+
+def test_rows_are_matched_by_id(tables):
+    x, y, X, Y = tables
+    data = read_data(x, y, "id")
+    np.testing.assert_allclose(data.X, X)
+    known = ~np.isnan(data.Y)
+    np.testing.assert_array_equal(data.Y[known], Y[known])
+    assert data.outcomes == OUTCOMES
+
+
+def test_rows_in_order(tmp_path):
+    x = write_csv(tmp_path / "x.csv", ["a", "b"], [[1, 5], [2, 5], [3, 5]])
+    y = write_csv(tmp_path / "y.csv", ["o"], [[0], [1], ["NA"]])
+    data = read_data(x, y)
+    np.testing.assert_array_equal(data.X[:, 0], [1, 2, 3])
+    np.testing.assert_array_equal(data.Y[:, 0], [0, 1, np.nan])
+    assert any("'b'" in remark for remark in data.notes)  # a constant feature
+
+
+def refuse(tmp_path, message, x, y, **options):
+    files = [write_csv(tmp_path / name, table[0], table[1:]) for name, table in (("x.csv", x), ("y.csv", y))]
+    with pytest.raises(TableError, match=message):
+        read_data(*files, **options)
+    words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+    words = [word if isinstance(word, str) else ",".join(word) for word in words]
+    result = invoke("regress", "--features", files[0], "--outcomes", files[1], "--out", tmp_path / "out", *words)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.csv", "y.csv"]
+
+
+GOOD_X, GOOD_Y = [["id", "a"], ["p", 1], ["q", 2], ["r", 4]], [["id", "o"], ["p", 0], ["q", 1], ["r", 0]]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "options", "message"),
+    [
+        (GOOD_X, GOOD_Y[:3], {"drop": ("id",)}, "3 rows and the outcomes 2"),
+        (GOOD_X, GOOD_Y, {}, "Columns with text: 'id'"),
+        (GOOD_X, GOOD_Y, {"id_column": "name"}, "is not a column"),
+        (GOOD_X, [["id", "o"], ["x", 0], ["y", 1]], {"id_column": "id"}, "No 'id' is in both"),
+        (GOOD_X, [["id", "o"], ["p", 0], ["p", 1]], {"id_column": "id"}, "have the same name 'p'"),
+        (GOOD_X, [["id", "o"], ["p", 0], ["q", 2], ["r", 0]], {"id_column": "id"}, "Outcome 'o' of row 'q' is 2"),
+        (GOOD_X, [["id", "o"], ["p", 1], ["q", 1], ["r", 1]], {"id_column": "id"}, "No outcome has both"),
+        ([["id", "a"], ["p", ""], ["q", 2], ["r", 4]], GOOD_Y, {"id_column": "id"}, "Impute them first"),
+        (GOOD_X, GOOD_Y, {"id_column": "id", "drop": ("b",)}, "'b', in neither"),
+        (GOOD_X, GOOD_Y, {"id_column": "id", "drop": ("o",)}, "No column is left"),
+        ([["", "a"], ["p", 1], ["q", 2]], [["", "o"], ["p", 0], ["z", 1]], {}, "Row 2 is called 'q' in the features"),
+    ],
+)
+def test_bad_tables(tmp_path, x, y, options, message):
+    refuse(tmp_path, message, x, y, **options)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--folds", "1"),
+        ("--folds", "1000"),
+        ("--burn-in", "5000"),
+        ("--baselines", "boosting"),
+        ("--jobs", "0"),
+        ("--seed", "-1"),
+        ("--iterations", "many"),
+    ],
+)
+def test_bad_options(tables, tmp_path, arguments):
+    x, y = tables[:2]
+    out = tmp_path / "out"
+    result = invoke("regress", "--features", x, "--outcomes", y, "--id-column", "id", "--out", out, *arguments)
+    assert result.exit_code == 2
+    assert arguments[0] in result.text
+    assert "Traceback" not in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_file(tables, tmp_path):
+    result = invoke("regress", "--features", tmp_path / "no.csv", "--outcomes", tables[1], "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "not there" in result.text
+
+
+def test_baseline_names():
+    assert regress.choose_baselines("none") == ()
+    assert regress.choose_baselines("ridge, lasso,ridge") == ("ridge", "lasso")
+    assert "random_forest" in regress.choose_baselines("all")

@@ -1,0 +1,211 @@
+"""New points: against quadrature from the definitions, against the evidence of one more leaf, and at the boundary."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+import coaltree as ct
+from coaltree.posterior import predict
+from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.places import lay_grid, make_sites, weigh_edges
+from tests.reference.exact import exact_posterior
+from tests.reference.places import edge_masses
+from tests.seeds import seed
+
+PHI = np.array([[1.0, 0.4, 0.1], [0.4, 2.0, -0.3], [0.1, -0.3, 0.5]])
+
+
+def simulate(n, covariance, leaf_noise, number):
+    rng = np.random.default_rng(seed(number))
+    tree = ct.sample_tree(n, random_state=rng)
+    return tree, ct.sample_data(tree, covariance, leaf_noise, random_state=rng), rng
+
+
+def one_tree(tree):
+    return TreePosterior(
+        children=[tree.children],
+        times=[tree.times],
+        weights=[1.0],
+        log_evidence=0.0,
+        log_joint=[0.0],
+        ess_per_step=np.ones(tree.n_leaves - 1),
+    )
+
+
+def masses_of(tree, X, noise, points, new_noise):
+    n, d = X.shape
+    sites = make_sites(tree, X, noise)
+    out = np.empty((2, len(points), 2 * n - 1))
+    eps = cdist(points, X, "sqeuclidean")
+    weigh_edges(sites, lay_grid(sites, new_noise, d), eps, float(d), new_noise, out)
+    return np.exp(out[0] - d / 2 * np.log(2 * np.pi)), out[1]
+
+
+@pytest.mark.parametrize(("n", "d", "noise"), [(2, 1, 0.0), (3, 2, 0.1), (5, 4, 0.01), (3, 40, 0.3)])
+def test_edges_against_quadrature(n, d, noise):
+    tree, X, rng = simulate(n, d, noise, 10 * n + d)
+    points = np.array([X.mean(axis=0), X[0] + 0.1 * rng.normal(size=d)])
+    found, times = masses_of(tree, X, np.full(n, noise), points, noise)
+    for k, point in enumerate(points):
+        expected, mean_times = edge_masses(tree, X, np.full(n, noise), point, noise)
+        np.testing.assert_allclose(found[k].sum(), expected.sum(), rtol=1e-6)
+        np.testing.assert_allclose(found[k], expected, atol=1e-6 * expected.sum())
+        matters = expected > 1e-4 * expected.sum()
+        np.testing.assert_allclose(times[k][matters], mean_times[matters], rtol=1e-3)
+
+
+def test_grid_is_accurate_where_many_merges_make_kinks():
+    # The Riemann sum over a fine grid of the same density, on one long edge crossed by most merges.
+    tree, X, rng = simulate(200, 2, 0.01, 3)
+    noise = np.full(200, 0.01)
+    point = X[rng.integers(200)] + 0.2
+    found, _ = masses_of(tree, X, noise, point[None], 0.01)
+    node = int(np.argmax(found[0]))
+    sites = make_sites(tree, X, noise)
+    low, high = sites.time[node], sites.time[sites.parent[node]]
+    t = low + (high - low) * (np.arange(400_000) + 0.5) / 400_000
+    lineages = 200 - np.searchsorted(tree.times, t, side="right")
+    before = np.concatenate([[0.0], tree.times])
+    exposure = sites.merges.exposure[200 - lineages] + lineages * (t - before[200 - lineages])
+    share = (sites.below[node] + t) / (sites.below[node] + sites.above[node])
+    expected = (1 - share[:, None]) * sites.mean[node] + share[:, None] * sites.above_mean[node]
+    v = 0.01 + t + (sites.below[node] + t) * (1 - share)
+    f = np.exp(-exposure - ((point - expected) ** 2).sum(axis=1) / (2 * v)) / (2 * np.pi * v)
+    assert found[0, node] == pytest.approx(f.mean() * (high - low), rel=1e-6)
+
+
+def log_ratio_of_evidences(X, point, noise):
+    """log p(X, x) − log p(X), both by enumeration and quadrature."""
+    with_point = exact_posterior(np.vstack([X, point]), leaf_noise=noise).log_evidence
+    return with_point - exact_posterior(X, leaf_noise=noise).log_evidence
+
+
+@pytest.mark.parametrize(("d", "noise"), [(1, 0.2), (3, 0.05)])
+def test_predictive_density_is_the_ratio_of_evidences(d, noise):
+    """The coalescent of n + 1 leaves has that of n in it. With two leaves there is one time to integrate over."""
+    rng = np.random.default_rng(seed(d))
+    X, point = rng.normal(size=(2, d)), rng.normal(size=d)
+    nodes, weights = np.polynomial.legendre.leggauss(80)
+    # The merge time of two leaves, t = u³ from 0 to where e^(−t) is nothing.
+    u = 3.4 * (nodes + 1) / 2
+    trees = [ct.Tree([[0, 1]], [t]) for t in u**3]
+    mass = np.exp([ct.log_joint(tree, X, leaf_noise=noise) for tree in trees]) * 3 * u**2 * weights
+    posterior = TreePosterior(
+        children=[tree.children for tree in trees],
+        times=[tree.times for tree in trees],
+        weights=mass / mass.sum(),
+        log_evidence=0.0,
+        log_joint=np.zeros(80),
+        ess_per_step=[80.0],
+    )
+    fit = predict.make_fit(posterior, X, np.eye(d), np.full(2, noise))
+    expected = log_ratio_of_evidences(X, point, noise)
+    assert predict.log_predictive(fit, point[None])[0] == pytest.approx(expected, abs=2e-6)
+    # The control: a point of another noise has another density.
+    assert abs(predict.log_predictive(fit._replace(new_noise=2 * noise), point[None])[0] - expected) > 1e-3
+
+
+def test_predictive_density_of_sampled_trees():
+    rng = np.random.default_rng(seed(8))
+    X, point = rng.normal(size=(3, 2)), rng.normal(size=2)
+    sampled = ct.sample_posterior(X, leaf_noise=0.1, method="postpost", n_particles=4000, random_state=seed(1))
+    posterior = sampled.sample(400, seed(2))
+    fit = predict.make_fit(posterior, X, np.eye(2), np.full(3, 0.1))
+    density = np.array([masses_of(tree, X, np.full(3, 0.1), point[None], 0.1)[0].sum() for tree in posterior])
+    error = density.std() / density.mean() / np.sqrt(400)
+    found = predict.log_predictive(fit, point[None])[0]
+    assert found == pytest.approx(np.log(density.mean()), abs=1e-9)
+    assert abs(found - log_ratio_of_evidences(X, point, 0.1)) < 5 * error
+    assert error < 0.05
+
+
+def test_density_integrates_to_one():
+    tree, X, _ = simulate(5, 1, 0.1, 4)
+    fit = predict.make_fit(one_tree(tree), X, np.array([[0.7]]), np.full(5, 0.1))
+    # The flat root makes tails of |x|⁻² e^…: wide limits.
+    grid = np.linspace(-60, 60, 4001)
+    density = np.exp(predict.log_predictive(fit, grid[:, None]))
+    assert np.trapezoid(density, grid) == pytest.approx(1.0, abs=1e-4)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    tree, Z, _ = simulate(40, PHI, 0.05, 5)
+    X, new = Z[:32], Z[32:]
+    post = ct.sample_posterior(X, PHI, leaf_noise=0.05, n_particles=10)
+    return predict.make_fit(post, X, PHI, np.full(32, 0.05)), new
+
+
+def test_missing_entries_are_integrated_out(fitted):
+    fit, new = fitted
+    point = new[:1].copy()
+    point[0, 1] = np.nan
+    grid = np.linspace(-25, 25, 1501)
+    full = np.repeat(new[:1], len(grid), axis=0)
+    full[:, 1] = grid
+    density = np.exp(predict.log_predictive(fit, full))
+    assert np.exp(predict.log_predictive(fit, point)[0]) == pytest.approx(np.trapezoid(density, grid), rel=1e-4)
+    # Imputation is the mean of the same density.
+    mean = np.trapezoid(grid * density, grid) / np.trapezoid(density, grid)
+    completed = predict.impute(fit, point)
+    assert completed[0, 1] == pytest.approx(mean, rel=1e-3)
+    np.testing.assert_array_equal(completed[0, [0, 2]], point[0, [0, 2]])
+
+
+def test_a_row_of_gaps_has_density_one_and_every_row_its_own_pattern(fitted):
+    fit, new = fitted
+    rows = np.full((1, 3), np.nan)
+    assert predict.log_predictive(fit, rows)[0] == pytest.approx(0.0, abs=1e-9)
+    mixed = new.copy()
+    mixed[0, 0] = mixed[1, 1:] = np.nan
+    apart = np.concatenate([predict.log_predictive(fit, row[None]) for row in mixed])
+    np.testing.assert_allclose(predict.log_predictive(fit, mixed), apart, rtol=1e-12)
+
+
+def test_label_probabilities(fitted):
+    fit, new = fitted
+    labels = fit.posterior.mcc_tree().cut(n_clusters=4)
+    table = predict.label_probabilities(fit, new, labels)
+    np.testing.assert_allclose(table.sum(axis=1), 1.0)
+    assert (table >= 0).all()
+    # Rows of the fit, seen as new points, join themselves.
+    own = predict.label_probabilities(fit, fit.X, labels)
+    assert (own.argmax(axis=1) == labels).mean() > 0.9
+    # By hand for one tree: leaves under each edge, in proportion.
+    tree = fit.posterior[0]
+    single = fit._replace(posterior=one_tree(tree))
+    rows = np.linalg.solve(np.linalg.cholesky(PHI), np.vstack([fit.X, new[:1]]).T).T
+    masses, _ = masses_of(tree, rows[:32].copy(), fit.leaf_noise, rows[32:], 0.05)
+    by_hand = sum(mass * np.eye(4)[labels[tree.leaves(node)]].mean(axis=0) for node, mass in enumerate(masses[0]))
+    np.testing.assert_allclose(predict.label_probabilities(single, new[:1], labels)[0], by_hand / by_hand.sum())
+
+
+def test_threads_change_nothing(fitted):
+    fit, new = fitted
+    labels = fit.posterior.mcc_tree().cut(n_clusters=3)
+    one, two = (predict.label_probabilities(fit, new, labels, n_jobs) for n_jobs in (1, 2))
+    assert one.tobytes() == two.tobytes()
+
+
+def test_attachments(fitted):
+    fit, new = fitted
+    tree = fit.posterior.mcc_tree()
+    found = predict.attachments(fit, tree, new, n_places=63)
+    np.testing.assert_allclose(found.probability.sum(axis=1), 1.0)
+    assert (np.diff(found.probability, axis=1) <= 0).all()
+    upper = np.append(tree.node_times(), np.inf)[np.append(tree.parents()[:-1], 63)]
+    assert (found.time >= tree.node_times()[found.node]).all()
+    assert (found.time <= upper[found.node]).all()
+    assert predict.attachments(fit, tree, new, n_places=2).node.shape == (8, 2)
+
+
+def test_a_noiseless_row_met_exactly_has_infinite_density():
+    tree, X, _ = simulate(6, 2, 0.0, 6)
+    fit = predict.make_fit(one_tree(tree), X, np.eye(2), np.zeros(6))
+    points = np.vstack([X[2], X[2] + 1e-9, X[2] + 0.1])
+    density = predict.log_predictive(fit, points)
+    assert density[0] == np.inf
+    assert np.isfinite(density[1:]).all()
+    assert density[1] > density[2]
+    assert predict.label_probabilities(fit, points, np.arange(6))[0].argmax() == 2
+    np.testing.assert_array_equal(predict.attachments(fit, tree, points, n_places=1).node[:2, 0], 2)

@@ -1,0 +1,50 @@
+"""R̂ and effective sample size where the truth is known."""
+
+import numpy as np
+import pytest
+
+from coaltree.regression.diagnostics import bulk_ess, r_hat
+from tests.seeds import seed
+
+
+def autoregressive(rho, n_chains, n_draws, rng):
+    x = np.empty((n_chains, n_draws))
+    x[:, 0] = rng.standard_normal(n_chains)
+    noise = np.sqrt(1 - rho**2) * rng.standard_normal(x.shape)
+    for t in range(1, n_draws):
+        x[:, t] = rho * x[:, t - 1] + noise[:, t]
+    return x
+
+
+@pytest.mark.parametrize("rho", [-0.3, 0.0, 0.5, 0.9])
+def test_effective_size_of_autoregressions(rho):
+    """n (1 − ρ)/(1 + ρ), whatever monotone function of the draws is looked at."""
+    x = autoregressive(rho, 4, 10_000, np.random.default_rng(seed(0)))
+    truth = x.size * (1 - rho) / (1 + rho)
+    assert bulk_ess(x) == pytest.approx(truth, rel=0.15)
+    assert bulk_ess(np.exp(5 * x)) == pytest.approx(bulk_ess(x), rel=1e-9)
+
+
+def test_agreeing_chains_have_r_hat_one():
+    x = np.random.default_rng(seed(1)).standard_normal((4, 1000, 20))
+    assert r_hat(x).shape == (20,)
+    assert np.all(r_hat(x) < 1.01)
+    assert np.all(bulk_ess(x) > 2500)
+
+
+@pytest.mark.parametrize("change", [lambda x: x + np.arange(4)[:, None], lambda x: x * np.array([[1], [1], [1], [4]])])
+def test_chains_that_differ_in_place_or_width_are_noticed(change):
+    x = np.random.default_rng(seed(2)).standard_normal((4, 1000))
+    assert r_hat(change(x)) > 1.05
+
+
+def test_a_trend_within_a_chain_is_noticed():
+    x = np.random.default_rng(seed(3)).standard_normal((1, 1000)) + np.linspace(0, 3, 1000)
+    assert r_hat(x) > 1.05
+
+
+def test_constant_and_short_chains():
+    assert r_hat(np.ones((2, 10))) == 1.0
+    assert bulk_ess(np.ones((2, 10))) == 20.0
+    assert np.isnan(r_hat(np.zeros((2, 3))))
+    assert np.isnan(bulk_ess(np.zeros((2, 3))))

@@ -1,0 +1,340 @@
+"""The report of a clustering: what is in the file, and what happens in a browser."""
+
+import base64
+import io
+import json
+import re
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+from selenium.webdriver.common.actions.action_builder import ActionBuilder
+from selenium.webdriver.common.keys import Keys
+
+from coaltree.plots.layout import ladderised_order
+from coaltree.report import clustering
+from coaltree.report.clustering import ClusteringResult, clustering_page
+from tests.reference.posteriors import noisy_posterior
+
+N, D, CHOSEN = 40, 3, 4
+NASTY = ["</script><script>document.title='broken'</script>", "<b>bold</b> & 'x'", '"><img src=x onerror=alert(1)>']
+
+
+def make_result(n=N, d=D, n_clusters=CHOSEN, n_trees=12):
+    rng = np.random.default_rng(0)
+    names = tuple(NASTY[: n - 1] + [f"row {i}" for i in range(n - min(len(NASTY), n - 1))])
+    posterior = noisy_posterior(rng, n, n_trees, names=names)
+    X = rng.normal(size=(n, d)) * 10.0 ** np.arange(d)
+    X[0, 0] = np.nan
+    return ClusteringResult(
+        title=NASTY[1],
+        tree=posterior.mcc_tree(),
+        posterior=posterior,
+        X=X,
+        features=tuple((NASTY + [f"column {j}" for j in range(d)])[:d]),
+        n_clusters=n_clusters,
+        chosen_by="It was asked for.",
+        trace={"variance": rng.normal(size=30), "sd": rng.normal(size=(30, 2)), "big": rng.normal(size=(30, 5, 5))},
+        burn_in=5,
+        parameters={"seed": 3, NASTY[0]: NASTY[2]},
+        command=f"coaltree cluster '{NASTY[0]}'",
+        scores={2: 0.5, 3: 0.7, CHOSEN: 0.9},
+        notes=(NASTY[2],),
+    )
+
+
+@pytest.fixture(scope="module")
+def result():
+    return make_result()
+
+
+@pytest.fixture(scope="module")
+def path(result, tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    clustering_page(result).write(path)
+    return path
+
+
+@pytest.fixture
+def window(open_page, path):
+    window = open_page(path)
+    pointer = ActionBuilder(window)
+    pointer.pointer_action.move_to_location(2, 2)  # where it points at nothing
+    pointer.perform()
+    return window
+
+
+def widget_data(path, name):
+    markup = path.read_text(encoding="utf-8")
+    found = re.search(rf'data-widget="{name}"><script type="application/json">(.*?)</script>', markup, flags=re.DOTALL)
+    return json.loads(found[1])
+
+
+def unpacked(value):
+    return np.frombuffer(base64.b64decode(value["data"]), dtype=f"<{value['dtype']}").reshape(value["shape"])
+
+
+# ---- the file
+
+
+def test_data_of_the_tree(result, path):
+    data = widget_data(path, "clustering")
+    tree, posterior = result.tree, result.posterior
+    assert data["names"] == list(tree.leaf_names)
+    np.testing.assert_array_equal(unpacked(data["children"]), tree.children)
+    np.testing.assert_array_equal(unpacked(data["times"]), tree.times)
+    np.testing.assert_array_equal(unpacked(data["order"])[::-1], ladderised_order(tree))
+    np.testing.assert_allclose(unpacked(data["support"]), posterior.clade_support(tree), rtol=1e-6)
+    intervals = posterior.time_intervals(tree, 0.9)
+    np.testing.assert_allclose(np.stack([unpacked(data["low"]), unpacked(data["high"])], 1), intervals, rtol=1e-6)
+    heat = data["heat"]
+    codes = unpacked(heat["codes"])
+    values = np.where(codes < 0, np.nan, np.array(heat["low"]) + np.array(heat["step"]) * codes)
+    np.testing.assert_allclose(values, result.X, atol=1e-4 * np.nanmax(np.ptp(np.nan_to_num(result.X), axis=0)))
+    assert np.isnan(values[0, 0])
+
+
+def test_data_of_the_matrix(result, path):
+    stored = unpacked(widget_data(path, "together")["values"]) / 255
+    order = ladderised_order(result.tree)[::-1]
+    expected = result.posterior.coclustering(result.n_clusters)[np.ix_(order, order)]
+    np.testing.assert_allclose(stored, expected, atol=0.5 / 255 + 1e-12)
+
+
+def test_diagnostics_warn_when_they_should(result, path):
+    markup = path.read_text(encoding="utf-8")
+    assert f"{result.posterior.log_evidence:.4g}" in markup
+    for word in ("Henao", "Daumé", "Görür", "effective draws", "slowest of 25 entries", "sd 2"):
+        assert word in markup
+    assert 'class="note warning"' in markup  # 25 draws cannot be worth 20 each
+    many = make_result(n=10, n_trees=80)
+    calm = replace(many, trace={"variance": np.random.default_rng(1).normal(size=500)})
+    assert 'class="note good"' in clustering_page(calm).render()
+
+
+def test_many_values_are_thinned_and_said_so(monkeypatch):
+    monkeypatch.setattr(clustering, "_MOST_VALUES", 100)
+    wide = replace(make_result(n=8), X=np.zeros((8, 30)), features=tuple(map(str, range(30))), trace={})
+    data = clustering._heat_data(wide.X, wide.features)
+    assert len(data["columns"]) == 12
+    assert data["columns"][0] == "0"
+    assert data["columns"][-1] == "29"
+    assert "12 of the 30 columns" in clustering_page(wide).render()
+
+
+@pytest.mark.parametrize("n", [2, 5])
+def test_small_tables(n, tmp_path, open_page):
+    clustering_page(make_result(n=n, n_clusters=2)).write(tmp_path / "small.html")
+    window = open_page(tmp_path / "small.html")
+    assert len(rows_of(window)) == 2
+    move_slider(window, n)
+    assert len(rows_of(window)) == n
+
+
+# ---- in the browser
+
+
+def rows_of(window):
+    rows = "[...document.querySelectorAll('table.clusters tbody tr')]"
+    return window.execute_script(f"return {rows}.map((row) => [row.dataset.cluster, row.cells[1].textContent])")
+
+
+def set_control(window, selector, value, event):
+    window.execute_script(
+        "const [selector, value, event] = arguments, control = document.querySelector(selector);"
+        "control.value = value; control.dispatchEvent(new Event(event))",
+        selector,
+        value,
+        event,
+    )
+
+
+def move_slider(window, k):
+    set_control(window, "#cut-slider", k, "input")
+
+
+def pixels(window, selector="canvas.tree"):
+    """What a canvas shows once the frame that was asked for is drawn."""
+    window.execute_async_script("const d = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => d()))")
+    url = window.execute_script("return document.querySelector(arguments[0]).toDataURL()", selector)
+    image = Image.open(io.BytesIO(base64.b64decode(url.split(",")[1]))).convert("RGBA")
+    return np.asarray(image, dtype=np.float64) * (np.asarray(image)[..., 3:] / 255)
+
+
+def same(a, b):
+    """Whether two pictures differ by no more than the rounding of soft edges."""
+    return a.shape == b.shape and np.abs(a - b).max() < 16
+
+
+def labels_in_page(window):
+    return window.execute_script("return [...clustering.shared.cut.labels]")
+
+
+def key(window, *keys):
+    canvas = window.find_element("css selector", "canvas.tree")
+    window.execute_script("arguments[0].focus()", canvas)
+    canvas.send_keys(*keys)
+
+
+def detail(window):
+    return window.find_element("css selector", ".widget[data-widget=clustering] .detail").text
+
+
+def test_slider_changes_the_clusters(window, result):
+    assert len(rows_of(window)) == CHOSEN
+    before = pixels(window)
+    for k in (1, 2, 7, N):
+        move_slider(window, k)
+        expected = result.tree.cut(n_clusters=k)
+        assert labels_in_page(window) == expected.tolist()
+        sizes = {str(c + 1): str(count) for c, count in enumerate(np.bincount(expected))}
+        assert dict(rows_of(window)) == sizes
+        assert window.find_element("css selector", "#cut-number").get_property("value") == str(k)
+        assert window.find_element("css selector", ".summary").text.startswith(f"{k} cluster")
+    assert not same(pixels(window), before)
+    window.execute_script("document.querySelector('button.chosen').click()")
+    assert len(rows_of(window)) == CHOSEN
+    assert same(pixels(window), before)
+
+
+def test_slider_by_keyboard(window):
+    slider = window.find_element("css selector", "#cut-slider")
+    slider.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert len(rows_of(window)) == CHOSEN + 2
+    slider.send_keys(Keys.HOME)
+    assert len(rows_of(window)) == 1
+
+
+def test_exact_number_is_held_within_bounds(window):
+    number = window.find_element("css selector", "#cut-number")
+    for typed, k in (("9", 9), ("9999", N), ("0", 1), ("", 1)):
+        number.send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.BACKSPACE, typed, Keys.TAB)
+        assert len(rows_of(window)) == k
+
+
+def test_tree_by_keyboard(window, result):
+    tree, support = result.tree, result.posterior.clade_support(result.tree)
+    root = 2 * N - 2
+    key(window, Keys.ARROW_LEFT)
+    assert detail(window).startswith(f"Branch of {N} rows")
+    first = pixels(window)
+    key(window, Keys.ARROW_RIGHT)
+    node = window.execute_script("return Number(document.querySelector('.detail').dataset.node)")
+    assert node in tree.children[-1]
+    if node >= N:
+        assert f"Branch of {tree.sizes()[node - N]} rows" in detail(window)
+        assert f"Support {100 * support[node - N]:.0f}%" in detail(window)
+        for leaf in tree.leaves(node)[:5]:
+            assert tree.leaf_names[leaf] in detail(window)
+    key(window, Keys.ARROW_DOWN)
+    other = window.execute_script("return Number(document.querySelector('.detail').dataset.node)")
+    assert other != node
+    assert not set(tree.leaves(other)) & set(tree.leaves(node))
+    key(window, Keys.ENTER)
+    assert not same(pixels(window), first)
+    key(window, Keys.ESCAPE, Keys.ARROW_LEFT)
+    for _ in range(N):
+        key(window, Keys.ARROW_LEFT)
+    assert window.execute_script("return Number(document.querySelector('.detail').dataset.node)") == root
+    assert same(pixels(window), first)
+
+
+def test_every_branch_is_reached_by_keyboard(window):
+    """From the root, Right and Down alone visit every leaf."""
+    visited = window.execute_script(
+        """
+        const canvas = document.querySelector('canvas.tree'), panel = document.querySelector('.detail');
+        const press = (name) => canvas.dispatchEvent(new KeyboardEvent('keydown', {key: name}));
+        const node = () => Number(panel.dataset.node), n = clustering.shared.model.n, seen = new Set();
+        press('ArrowLeft');
+        for (let i = 0; i < 10 * n; i++) {
+          while (node() >= n) press('ArrowRight');
+          seen.add(node());
+          const before = node();
+          press('ArrowDown');
+          if (node() === before) break;
+        }
+        return seen.size;
+        """
+    )
+    assert visited == N
+
+
+def test_pointer_zoom_and_scales(window):
+    canvas = window.find_element("css selector", "canvas.tree")
+    whole = pixels(window)
+    window.execute_script("document.querySelector('button.zoom-in').click()")
+    assert not same(pixels(window), whole)
+    window.execute_script("document.querySelector('button.whole').click()")
+    assert same(pixels(window), whole)
+    for scale in ("sqrt", "log"):
+        set_control(window, "#time-scale", scale, "change")
+        assert not same(pixels(window), whole)
+    window.execute_script(
+        "const b = arguments[0].getBoundingClientRect(); arguments[0].dispatchEvent(new PointerEvent('pointermove',"
+        " {clientX: b.left + 20, clientY: b.top + b.height / 2, bubbles: true}))",
+        canvas,
+    )
+    assert detail(window).startswith(f"Branch of {N} rows")
+
+
+def test_find_a_row(window):
+    window.find_element("css selector", "#find").send_keys("ROW 17")
+    assert detail(window).startswith("row 17")
+
+
+def test_show_a_cluster(window):
+    before = pixels(window)
+    window.execute_script("document.querySelector('table.clusters tbody tr button').click()")
+    cluster, size = rows_of(window)[0]
+    assert f"Branch of {size} rows" in detail(window)
+    assert f"In cluster {cluster}." in detail(window)
+    assert not same(pixels(window), before)
+
+
+def test_matrix_follows_the_cut_and_the_keys(window, result):
+    before = pixels(window, "canvas.matrix")
+    move_slider(window, 2)
+    assert not same(pixels(window, "canvas.matrix"), before)
+    matrix = window.find_element("css selector", "canvas.matrix")
+    window.execute_script("arguments[0].focus()", matrix)
+    matrix.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    order = ladderised_order(result.tree)[::-1]
+    share = result.posterior.coclustering(CHOSEN)[order[0], order[1]]
+    told = window.find_element("css selector", ".widget[data-widget=together] .detail").text
+    assert abs(float(told.split()[0]) - share) < 0.01
+    assert result.tree.leaf_names[order[0]] in told
+
+
+def test_labels_are_inert(window):
+    """Nothing that a label holds becomes markup or runs, wherever labels are shown."""
+    move_slider(window, N)
+    key(window, Keys.ARROW_LEFT)
+    time.sleep(0.1)
+    assert window.title == NASTY[1]
+    assert window.execute_script("return document.querySelectorAll('main img[src=x], main b').length") == 0
+    shown = window.find_element("css selector", "table.clusters").text
+    assert all(name[:39] in shown for name in NASTY)
+    assert NASTY[0] in detail(window)
+
+
+def test_narrow_screen_does_not_scroll_sideways(window):
+    window.set_window_size(420, 900)
+    try:
+        pixels(window)  # a frame after the change
+        assert window.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+    finally:
+        window.set_window_size(1400, 1000)
+
+
+def test_every_control_has_a_name(window):
+    unnamed = window.execute_script(
+        """
+        return [...document.querySelectorAll('button, input, select, canvas, img')].filter((e) =>
+          !(e.labels && e.labels.length) && !e.getAttribute('aria-label') && !e.textContent.trim() && !e.alt
+        ).map((e) => e.outerHTML.slice(0, 80));
+        """
+    )
+    assert unnamed == []
