@@ -75,7 +75,7 @@ def test_no_patient_leaves(finished, truth):
     """Outside the private folder no file names subjects, and no count from 1 to 10 is printed."""
     for file in finished.glob("*.csv"):
         assert "subject_id" not in file.read_text()
-    for name in ("outcomes", "auc", "attrition-1", "attrition-2", "scores-temporal"):
+    for name in ("outcomes", "auc", "attrition-1", "attrition-2", "scores-temporal", "calibration-temporal"):
         header, *lines = (finished / f"{name}.csv").read_text().splitlines()
         counted = [
             i for i, column in enumerate(header.split(",")) if re.match("events|had it|censored|removed", column)
