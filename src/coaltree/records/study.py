@@ -161,7 +161,7 @@ def run_study(
         Where to run queries instead of an embedded DuckDB.
     """
     folder = Path(private)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it names patients
     data = prepare_data(config, folder, connection)
     smallest = min(len(period.cohort) for period in data.periods)
     if smallest < 2 * config.validation.n_folds:
