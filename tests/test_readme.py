@@ -49,7 +49,7 @@ def test_pictures_are_small():
 
 
 def test_named_commands_exist():
-    known = {command.name for command in app.registered_commands}
+    known = {command.name for command in (*app.registered_commands, *app.registered_groups)}
     assert set(re.findall(r"`coaltree (\w+)", README)) <= known
 
 
