@@ -18,7 +18,7 @@ path = "cohort"
 [cohort]
 thresholds = ["2009-01-01", "2010-01-01"]
 [features]
-n_factors = 10
+n_factors = 25
 exclude = ["HCPCS//"]
 [model]
 n_iter = 300
@@ -38,7 +38,7 @@ n_resamples = 50
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recovery")
-    records.simulate_cohort(folder / "cohort", 6000, seed(1), n_factors=10)
+    records.simulate_cohort(folder / "cohort", 5000, seed(1))
     (folder / "study.toml").write_text(CONFIG)
     return folder
 
