@@ -73,7 +73,7 @@ def open_events(source: Any, connection: Any = None, memory_limit: str = "1GB") 
     ibis = need("ibis")
     if isinstance(source, (str, Path)):
         connection = connect(memory_limit) if connection is None else connection
-        table = connection.read_parquet([str(file) for file in parquet_files(Path(source))])
+        table = _read(connection, parquet_files(Path(source)))
     elif isinstance(source, ibis.expr.types.Table):
         table, connection = source, source.get_backend() if connection is None else connection
     else:
@@ -85,6 +85,15 @@ def open_events(source: Any, connection: Any = None, memory_limit: str = "1GB") 
     if not spellings:
         raise RecordsError("there are no events: the table is empty.")
     return Events(connection, table, {spelling: normalise(spelling) for spelling in sorted(filter(None, spellings))})
+
+
+def _read(connection: Any, files: list[Path]) -> Any:
+    """Return one table of several files; engines other than DuckDB read a file or a folder at a time."""
+    if connection.name == "duckdb":
+        return connection.read_parquet([str(file) for file in files])
+    places = files if len(files) == 1 else sorted({file.parent for file in files})
+    tables = [connection.read_parquet(str(place)) for place in places]
+    return tables[0] if len(tables) == 1 else need("ibis").union(*tables)
 
 
 def parquet_files(path: Path) -> list[Path]:

@@ -27,7 +27,7 @@ RAREST, COMMONEST = 25 / 19_000, 1_600 / 19_000
 GAMMA_SHAPE = 0.35  # few groups of codes are active in one subject
 CARRY_OVER = 0.75  # probability that a subject's intensity of a group stays the same for the next year
 GROUP_CODES = 40
-COST_SLOPE = 0.7  # of the log of the expected number of bills on the node's standardised risk
+COST_SLOPE = 0.9  # of the log of the expected number of bills on the node's standardised risk
 
 
 @dataclass(frozen=True)

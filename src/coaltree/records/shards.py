@@ -208,7 +208,7 @@ def _draw_bills(rng: np.random.Generator, n: int, model: CohortModel, x: Floats,
 def _draw_visits(rng: np.random.Generator, year: int, model: CohortModel, intensity: Floats) -> Events:
     """Ordinary codes of a year: episodes of visits a few days apart, several codes a visit."""
     start, end = _YEAR_START[year], _YEAR_START[year + 1]
-    codes_per_visit, visits_per_episode = 3.0, 2.0
+    codes_per_visit, visits_per_episode = 2.0, 1.5
     group_rate = intensity * (model.events_per_year / (codes_per_visit * visits_per_episode))
     episodes = rng.poisson(group_rate)  # an episode belongs to one group of codes
     subject, group = np.nonzero(episodes)

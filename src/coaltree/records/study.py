@@ -81,6 +81,7 @@ class StudyResult:
             level = self.config.validation.level
             found[f"scores-{name}"] = _suppress_events(comparison.table(level))
             found[f"summary-{name}"] = comparison.summary(level=level)
+            found[f"calibration-{name}"] = calibration_rows(comparison)
             found[f"differences-{name}"] = comparison.differences(PROBIT, level=level)
         if self.separation is not None:
             found["nodes"] = self.node_table()
@@ -160,7 +161,7 @@ def run_study(
         Where to run queries instead of an embedded DuckDB.
     """
     folder = Path(private)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it names patients
     data = prepare_data(config, folder, connection)
     smallest = min(len(period.cohort) for period in data.periods)
     if smallest < 2 * config.validation.n_folds:
@@ -245,6 +246,38 @@ def attrition_table(steps: Sequence[tuple[str, int]]) -> Table:
     return Table(
         {"rule": text, "left": n, "removed": previous - n} for (text, n), previous in zip(shown, before, strict=True)
     )
+
+
+def calibration_bins(comparison: Comparison) -> int:
+    """Return the largest number of groups, ten at most, of which none of any method has 1 to 10 events."""
+    for n_bins in range(10, 1, -1):
+        tables = [comparison.calibration_table(method, n_bins=n_bins) for method in comparison.methods]
+        if not any(((found.n_events > 0) & (found.n_events < FEWEST)).any() for found in tables):
+            return n_bins
+    return 1
+
+
+def calibration_rows(comparison: Comparison) -> Table:
+    """Return predicted and observed rates by groups of rising prediction, all outcomes pooled, for every method."""
+    rows, n_bins = Table(), calibration_bins(comparison)
+    for method in comparison.methods:
+        found = comparison.calibration_table(method, n_bins=n_bins)
+        few = (found.n_events > 0) & (found.n_events < FEWEST)  # their share would tell their number
+        observed, low, high = (np.where(few, np.nan, part) for part in (found.observed, found.low, found.high))
+        for k in range(len(found.n)):
+            rows.append(
+                {
+                    "method": method,
+                    "group": k + 1,
+                    "labels": shown_count(int(found.n[k])),
+                    "events": shown_count(int(found.n_events[k])),
+                    "predicted": float(found.predicted[k]),
+                    "observed": float(observed[k]),
+                    "low": float(low[k]),
+                    "high": float(high[k]),
+                }
+            )
+    return rows
 
 
 def _suppress_events(table: Table) -> Table:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from coaltree._version import __version__
 from coaltree.records.cohort import CohortRule
 from coaltree.records.evaluation import PROBIT
-from coaltree.records.study import FEWEST, StudyResult, shown_count
+from coaltree.records.study import FEWEST, StudyResult, calibration_bins, calibration_rows, shown_count
 from coaltree.report.blocks import facts, figure, note, table, text
 from coaltree.report.page import Page
 
@@ -51,7 +51,7 @@ def draw_figures(result: StudyResult) -> dict[str, Figure]:
         _hide_small_counts(ax)
         figures[f"auc-{name}"] = fig
         fig = Figure(figsize=(5.0, 4.6), layout="constrained")
-        plot_calibration(comparison, fig.add_subplot(), labels=labels)
+        plot_calibration(comparison, fig.add_subplot(), labels=labels, n_bins=calibration_bins(comparison))
         figures[f"calibration-{name}"] = fig
     if result.tree is not None:
         fig = Figure(figsize=(6.8, 1.2 + 0.27 * result.tree.n_leaves), layout="constrained")
@@ -67,9 +67,9 @@ def draw_figures(result: StudyResult) -> dict[str, Figure]:
 
 def _hide_small_counts(ax: Any) -> None:
     """Replace numbers of events from 1 to 10 behind the names of outcomes."""
-    for text in ax.get_yticklabels():
-        text.set_text(re.sub(r"\((\d+)\)$", lambda found: f"({shown_count(int(found[1]))})", text.get_text()))
-    ax.set_yticks(ax.get_yticks(), [text.get_text() for text in ax.get_yticklabels()])
+    for label in ax.get_yticklabels():
+        label.set_text(re.sub(r"\((\d+)\)$", lambda found: f"({shown_count(int(found[1]))})", label.get_text()))
+    ax.set_yticks(ax.get_yticks(), [label.get_text() for label in ax.get_yticklabels()])
 
 
 def write_report(result: StudyResult, figures: dict[str, Figure], path: str | Path) -> None:
@@ -108,6 +108,12 @@ def write_report(result: StudyResult, figures: dict[str, Figure], path: str | Pa
             )
             for name in ("cross-validation", "temporal")
             if f"calibration-{name}" in figures
+        ),
+        table(
+            [row for row in calibration_rows(result.temporal or result.cross_validation) if row["method"] == PROBIT],
+            "The coalescent probit by groups of rising prediction, all outcomes pooled"
+            + (", temporal validation" if result.temporal is not None else ", cross-validation"),
+            columns=["group", "labels", "events", "predicted", "observed", "low", "high"],
         ),
     )
     if "tree" in figures:
