@@ -6,10 +6,10 @@ from scipy import stats
 
 import coaltree as ct
 from coaltree.inference import learn
-from coaltree.inference.learn import Unknowns
+from coaltree.inference.learn import Unknowns, draw_offset
 from coaltree.model.covariance import HuangWand
 from coaltree.model.diffusion import log_likelihood
-from coaltree.regression.hyper import draw_offset, draw_scale
+from coaltree.regression.hyper import draw_scale
 from tests.model.invariance import LIMIT
 from tests.seeds import seed
 

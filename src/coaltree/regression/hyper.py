@@ -1,8 +1,8 @@
 r"""Draw tree, Φ, leaf noise, scale and τ given the coefficients.
 
-Tree, Φ and s₀ come from the blocks that learn them for a table (`coaltree.inference.learn`, the table being β). So does
-the scale move (t, s₀, Φ) → (ct, cs₀, Φ/c), but for the default prior of Φ it is written out here: there are thousands of
-iterations, and it then costs microseconds.
+Tree, Φ and s₀ come from the blocks that learn them for a table (`coaltree.inference.learn`, the table being β). So
+does the scale move (t, s₀, Φ) → (ct, cs₀, Φ/c), but for the default prior of Φ it is written out here: there are
+thousands of iterations, and it then costs microseconds.
 """
 
 from __future__ import annotations
