@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 from coaltree.inference.learn import GREEDY
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.partition import score_clusters
+from coaltree.posterior.rejuvenate import rejuvenate
+from coaltree.posterior.sampling import sample_posterior
 from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
@@ -21,7 +24,8 @@ Floats = npt.NDArray[np.float64]
 _MOST_PARTICLES, _FEWEST_PARTICLES = 50, 10
 _MOST_ITERATIONS, _FEWEST_ITERATIONS = 50, 20
 _MOST_WORK = 5.0e7
-_SHARE_OF_SAMPLING = 0.3  # of the work, for the particles that follow greedy learning; their moves take the rest
+_SWEEPS = 2  # of moves after sampling, where greedy trees were learned from
+_SHARE_OF_SAMPLING = 0.2  # of the work, for the particles that follow greedy learning; their moves take the rest
 _GREEDY_ITERATIONS = 30
 _MOST_SAMPLED = 1500  # rows; of more one greedy tree is made
 _BURN_IN_SHARE = 5
@@ -101,8 +105,6 @@ def settle(options: FitOptions, n: int) -> Effort:
 def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, effort: Effort, progress: bool = False) -> Fitted:
     """Learn the posterior of a table (n, d), choose the tree to show and the number of clusters."""
     # scikit-learn is slow to load, and the command must answer --help at once.
-    from sklearn.base import clone
-
     from coaltree.estimators.clustering import CoalescentClustering
 
     values = (X - np.nanmean(X, axis=0)) / np.nanstd(X, axis=0) if options.standardise else X
@@ -118,24 +120,41 @@ def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, effort: Ef
         random_state=options.seed,
         verbose=int(progress),
     ).fit(values)
-    model = learning
+    posterior = learning.posterior_
     if effort.learn_by != effort.method:
-        known = {"covariance": learning.covariance_, "leaf_noise": learning.leaf_noise_, "n_iter": 1, "burn_in": 0}
-        model = clone(learning).set_params(method=effort.method, **known).fit(values)
+        posterior = _sample(learning.completed_, learning.covariance_, learning.leaf_noise_, options, effort)
     # The sampler is handed a generator, whose name tells nothing; the seed does.
-    posterior = replace(model.posterior_, names=names, info={**model.posterior_.info, "random_state": options.seed})
-    scores = model.cluster_scores_ if options.n_clusters is None else {}
+    posterior = replace(posterior, names=names, info={**posterior.info, "random_state": options.seed})
+    tree = posterior.mcc_tree()
+    scores = None if options.n_clusters else score_clusters(posterior, tree)
+    n_clusters = scores.chosen if scores else int(options.n_clusters or 1)
+    by_number = scores.as_dict() if scores else {}
     return Fitted(
-        tree=posterior.mcc_tree(),
+        tree=tree,
         posterior=posterior,
-        covariance=model.covariance_,
-        leaf_noise=model.leaf_noise_,
+        covariance=learning.covariance_,
+        leaf_noise=learning.leaf_noise_,
         trace=learning.trace_,
         burn_in=min(effort.burn_in, len(learning.trace_["log_joint"]) - 1),  # Ctrl-C may have ended it early
-        n_clusters=model.n_clusters_,
-        chosen_by=_reason(model.n_clusters_, scores),
-        scores=scores,
+        n_clusters=n_clusters,
+        chosen_by=_reason(n_clusters, by_number),
+        scores=by_number,
     )
+
+
+def _sample(X: Floats, covariance: Floats, noise: Floats, options: FitOptions, effort: Effort) -> TreePosterior:
+    """Sample trees at a covariance and noise that are known by now, and move them on."""
+    sampling, moving = np.random.default_rng(options.seed).spawn(2)
+    posterior = sample_posterior(
+        X,
+        covariance,
+        method=effort.method,
+        n_particles=effort.n_particles,
+        leaf_noise=noise,
+        n_jobs=options.n_jobs,
+        random_state=sampling,
+    )
+    return rejuvenate(posterior, X, covariance, noise, _SWEEPS, options.n_jobs, moving)
 
 
 def _reason(n_clusters: int, scores: dict[int, float]) -> str:
