@@ -7,7 +7,7 @@ import pytest
 
 import coaltree as ct
 from coaltree.inference.greedy import RULES
-from coaltree.model import gig, mean_table
+from coaltree.model import gig, tables
 from coaltree.model.diffusion import pair_distances
 from tests.reference.greedy import plain_scan
 from tests.seeds import seed
@@ -119,7 +119,7 @@ def test_bounds_of_the_mean():
 def test_table_of_means():
     rng = np.random.default_rng(seed(6))
     for d in (1, 2, 3, 7, 40, 1000):
-        table = mean_table.make_table(d, 1e-6, 1e9)
+        table = tables.make_mean_table(d, 1e-6, 1e9)
         y = 10 ** rng.uniform(-6, 9, size=400)
         cell = (y.view(np.int64) >> 47) - table.first
         x = (y.view(np.int64) & ((1 << 47) - 1)) / 2.0**47

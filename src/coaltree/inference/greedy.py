@@ -25,9 +25,9 @@ import numpy as np
 from coaltree._compile import inline, kernel
 from coaltree.inference.clusters import CROWDED, Clusters, join, pack, singletons
 from coaltree.inference.particles import Floats, Ints
-from coaltree.model import gig, mean_table
+from coaltree.model import gig, tables
 from coaltree.model.diffusion import leaf_distances
-from coaltree.model.mean_table import MeanTable
+from coaltree.model.tables import Table
 from coaltree.tree import Tree
 from coaltree.validation import check_choice
 
@@ -40,14 +40,14 @@ _ROUNDING, _TABLE_ERROR = 4e-16, 1e-8
 
 
 @inline
-def expected(rule: int, d: float, eps: float, lam: float, table: MeanTable) -> float:
+def expected(rule: int, d: float, eps: float, lam: float, table: Table) -> float:
     """v at which a pair is expected to merge, whatever has happened before; 2t = v − a_i − a_j is its due time."""
     if rule == PEAK:
         return eps / d
     if rule == MODE:
         # (−d/2 + √(d²/4 + λε))/λ without cancellation.
         return eps / (0.5 * d + math.sqrt(0.25 * d * d + lam * eps))
-    return mean_table.mean(table, d, eps, lam)
+    return tables.mean(table, d, eps, lam)
 
 
 @inline
@@ -83,7 +83,7 @@ def comes_first(due: float, node_i: int, node_j: int, best: float, best_i: int, 
 
 
 @inline
-def look_through(state: Clusters, rule: int, d: float, lam: float, highest: float, i: int, table: MeanTable) -> None:
+def look_through(state: Clusters, rule: int, d: float, lam: float, highest: float, i: int, table: Table) -> None:
     """Find the first pair due in row i; `highest` is the largest offset."""
     row = state.eps[i * (i - 1) // 2 : i * (i + 1) // 2]
     offset, node = state.offset, state.node
@@ -105,7 +105,7 @@ def look_through(state: Clusters, rule: int, d: float, lam: float, highest: floa
 
 
 @inline
-def refresh(state: Clusters, rule: int, d: float, lam: float, i: int, table: MeanTable) -> None:
+def refresh(state: Clusters, rule: int, d: float, lam: float, i: int, table: Table) -> None:
     """Raise the bound of row i to the present λ; exact if the row is sure of its partner."""
     if state.closest[i] == math.inf:
         return
@@ -120,7 +120,7 @@ def refresh(state: Clusters, rule: int, d: float, lam: float, i: int, table: Mea
 
 @inline
 def first_due(
-    state: Clusters, rule: int, d: float, lam: float, size: int, highest: float, table: MeanTable
+    state: Clusters, rule: int, d: float, lam: float, size: int, highest: float, table: Table
 ) -> tuple[int, int]:
     """Slots i > j of the pair that is due first by a rule that looks at no truncation."""
     bound, node = state.bound, state.node
@@ -147,7 +147,7 @@ def first_due(
 
 @inline
 def first_truncated(
-    state: Clusters, d: float, lam: float, now: float, size: int, highest: float, table: MeanTable
+    state: Clusters, d: float, lam: float, now: float, size: int, highest: float, table: Table
 ) -> tuple[int, int]:
     """Slots i > j of the pair with the smallest mean wait given that it is still to come.
 
@@ -195,7 +195,7 @@ def first_truncated(
 
 
 @inline
-def tell(state: Clusters, rule: int, d: float, lam: float, size: int, new: int, gone: int, table: MeanTable) -> None:
+def tell(state: Clusters, rule: int, d: float, lam: float, size: int, new: int, gone: int, table: Table) -> None:
     """Let the rows above know that `gone` has gone and of the new cluster in slot `new`."""
     offset, partner, closest, bound = state.offset, state.partner, state.closest, state.bound
     for q in range(gone + 1, size):
@@ -231,7 +231,7 @@ def tell_truncated(state: Clusters, size: int, new: int) -> None:
 
 
 @kernel
-def agglomerate(state: Clusters, rule: int, d: float, table: MeanTable, out: Ints, out_times: Floats) -> None:
+def agglomerate(state: Clusters, rule: int, d: float, table: Table, out: Ints, out_times: Floats) -> None:
     """Merge down to one cluster; `out` (n−1, 2) gets the children, `out_times` (n−1,) the times."""
     n = state.node.size
     size = n
@@ -254,7 +254,7 @@ def agglomerate(state: Clusters, rule: int, d: float, table: MeanTable, out: Int
 
         e, r = state.eps[i * (i - 1) // 2 + j], 2.0 * now + state.offset[i] + state.offset[j]
         if rule == MEAN:
-            delta = 0.5 * (mean_table.exact_mean(d, e, lam) - r)
+            delta = 0.5 * (tables.exact_mean(d, e, lam) - r)
         elif rule == TRUNCATED_MEAN:
             delta = 0.5 * gig.mean_excess(d, e, lam, r)
         else:
@@ -279,12 +279,12 @@ def agglomerate(state: Clusters, rule: int, d: float, table: MeanTable, out: Int
 def build(eps: Floats, d: int, leaf_noise: Floats, rule: int) -> tuple[Ints, Floats]:
     """Children (n−1, 2) and times (n−1,) from packed squared distances `eps` (P,), which are overwritten."""
     n = len(leaf_noise)
-    table = mean_table.empty_table()
+    table = tables.empty_table()
     if n >= TABLE_FROM and rule in (MEAN, TRUNCATED_MEAN):
         largest = float(eps.max())
         smallest = float(eps.min())
         if largest > 0.0:
-            table = mean_table.make_table(d, smallest or largest * 1e-12, 0.5 * n * (n - 1) * largest)
+            table = tables.make_mean_table(d, smallest or largest * 1e-12, 0.5 * n * (n - 1) * largest)
     state = singletons(eps, leaf_noise)
     children, times = np.empty((n - 1, 2), dtype=np.int64), np.empty(n - 1)
     agglomerate(state, rule, float(d), table, children, times)

@@ -24,11 +24,20 @@ from coaltree.inference.proposals import (
     CACHED,
     METHODS,
     SMC1,
+    TPOST,
     advance_local,
-    advance_race,
     retain,
 )
+from coaltree.inference.race import ROOM as RACE_ROOM
+from coaltree.inference.race import Race, advance_race, copy_race, start_race
+from coaltree.inference.shortlist import Shortlist, copy_list, start_list
+from coaltree.inference.tpost import ROOM, advance_tpost
+from coaltree.memory import check_particles
+from coaltree.model import tables
 from coaltree.tree import Tree
+
+# Below this many leaves a table of normalisers costs more than it saves.
+TABLE_FROM = 64
 
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
@@ -125,7 +134,14 @@ def _retained_uniform(weight: float, rng: np.random.Generator) -> float:
     return part + (1.0 - part) * rng.random()
 
 
-def resample(state: Particles, stage: int, weights: Floats, retain: bool, rng: np.random.Generator) -> None:
+def resample(
+    state: Particles,
+    stage: int,
+    weights: Floats,
+    retain: bool,
+    rng: np.random.Generator,
+    lookahead: Race | Shortlist | None = None,
+) -> None:
     """Resample the particles after `stage` merges, in place; with `retain`, particle 0 survives in its slot."""
     n = len(weights)
     if retain:
@@ -137,6 +153,10 @@ def resample(state: Particles, stage: int, weights: Floats, retain: bool, rng: n
     target = np.flatnonzero(counts == 0)
     source = np.repeat(np.arange(n), np.maximum(counts - 1, 0))
     copy(state, stage, target, source)
+    if isinstance(lookahead, Race):
+        copy_race(lookahead, target, source)
+    elif lookahead is not None:
+        copy_list(lookahead, target, source)
 
 
 def run(
@@ -159,9 +179,19 @@ def run(
     """
     n = len(leaf_noise)
     code = METHODS[choose_method(method, n, d)]
-    advance = advance_race if code == SMC1 else advance_local
     path = retain(retained)
+    # Distances and what is remembered of pairs; lists of 16 bytes a pair, trees, and the rest of a slot.
+    listed = 16 * {TPOST: ROOM, SMC1: RACE_ROOM}.get(code, 0)
+    check_particles(n, n_particles, per_pair=16 if code in CACHED else 8, per_leaf=listed + 80)
     state = start(eps, leaf_noise, n_particles, rng, with_cache=code in CACHED)
+    lookahead: Race | Shortlist | None = None
+    if code == SMC1:
+        lookahead = start_race(n_particles, n, rng)
+    elif code == TPOST:
+        lookahead = start_list(n_particles, min(len(eps), ROOM * n))
+    table = tables.empty_table()
+    if code == SMC1 and n >= TABLE_FROM and eps.max() > 0.0:
+        table = tables.make_mass_table(d, float(eps.min()), float(eps.max()))
     # Every merge carries |Φ|^(−½); its (2π)^(−d/2) and the ½ of dΔ = dv/2 are in log_local's Z but not in its value.
     constant = -0.5 * log_det
     constant_local = constant - math.log(2.0) - 0.5 * d * math.log(2.0 * math.pi)
@@ -175,7 +205,12 @@ def run(
         for stage in tqdm(range(n - 1), desc="merges") if progress else range(n - 1):
 
             def work(first: int, stop: int, stage: int = stage) -> None:
-                advance(state, code, float(d), stage, first, stop, path, increments)
+                if isinstance(lookahead, Race):
+                    advance_race(state, lookahead, float(d), stage, first, stop, path, table, increments)
+                elif lookahead is not None:
+                    advance_tpost(state, lookahead, float(d), stage, first, stop, path, increments)
+                else:
+                    advance_local(state, code, float(d), stage, first, stop, path, increments)
 
             over_particles(work)
             top, total, squares = reweigh(log_weights, increments, constant_local, weights)
@@ -190,7 +225,7 @@ def run(
                 log_evidence += top + math.log(total / n_particles)
                 log_weights = (log_weights - top) - math.log(total)
                 if not last:
-                    resample(state, stage + 1, weights, retained is not None, rng)
+                    resample(state, stage + 1, weights, retained is not None, rng, lookahead)
                     log_weights[:] = 0.0
                     resampled[stage] = True
     return SMCResult(

@@ -24,6 +24,9 @@ LEVEL = 32.0
 # Gauss–Legendre panels: 40 points resolve a Gaussian out to LEVEL, and e^(−e^x) over 6 units of x, to 1e-13.
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(40)
 _PANEL_WIDTH = 6.0
+# Tails, which fall at least as fast as an exponential, need fewer.
+_TAIL_NODES, _TAIL_WEIGHTS = np.polynomial.legendre.leggauss(16)
+_SHORT_NODES, _SHORT_WEIGHTS = np.polynomial.legendre.leggauss(8)
 # From this A + B on, the expansion below is exact to 1e-12 and replaces quadrature.
 EXPANSION_FROM = 16.0
 
@@ -230,3 +233,68 @@ def draw(g: float, a: float, b: float, x_low: float, stream: Stream) -> float:
         # Written so that NaN is accepted, and seen by the caller, rather than looped over for ever.
         if not exponential(stream) < envelope - exponent(x, g, a, b):
             return x
+
+
+@inline
+def lower_tail(x: float, a: float, b: float, level: float) -> float:
+    """∫ exp h over (−∞, x] for g = 0 and x < 0, up to exp(−level) of itself.
+
+    To the left of x, h falls at least as fast as its tangent there.
+    """
+    half = 0.5 * level / slope(x, 0.0, a, b)
+    mass = 0.0
+    if level < 10.0:
+        for node in range(_SHORT_NODES.shape[0]):
+            mass += _SHORT_WEIGHTS[node] * math.exp(exponent(x - half + half * _SHORT_NODES[node], 0.0, a, b))
+    else:
+        for node in range(_TAIL_NODES.shape[0]):
+            mass += _TAIL_WEIGHTS[node] * math.exp(exponent(x - half + half * _TAIL_NODES[node], 0.0, a, b))
+    return mass * half
+
+
+@inline
+def _log_part(x: float, g: float, a: float, b: float, x_low: float, lower: bool) -> float:
+    """log ∫ exp h over [x_low, x], or over [x, ∞) if not `lower`; to the LEVEL below its largest value."""
+    height = exponent(x, g, a, b)
+    if lower:
+        right = x if x < 0.0 or g < 0.0 else min(x, reach(g, a, b, LEVEL))
+        left = x_low if g < 0.0 else max(x_low, -reach(0.0, b, a, LEVEL - (height if x < 0.0 else 0.0)))
+    else:
+        left = x if x > 0.0 else max(x, -reach(0.0, b, a, LEVEL))
+        right = reach(g, a, b, LEVEL - (height if x > 0.0 else 0.0))
+    n_panels = max(1, math.ceil((right - left) / _PANEL_WIDTH))
+    half = 0.5 * (right - left) / n_panels
+    # Relative to its largest value on the interval, or a far tail would underflow.
+    top = height if (x < 0.0) == lower else 0.0
+    mass = 0.0
+    for panel in range(n_panels):
+        centre = left + (2 * panel + 1) * half
+        for node in range(_NODES.shape[0]):
+            mass += _NODE_WEIGHTS[node] * math.exp(exponent(centre + half * _NODES[node], g, a, b) - top)
+    return top + math.log(mass * half)
+
+
+@inline
+def quantile(g: float, a: float, b: float, x_low: float, w: float) -> float:
+    """x below which the share w in (0, 1) of exp h on x ≥ x_low lies.
+
+    The log of either tail is concave, so that Newton's method approaches the root from outside; the starting points
+    are certain to lie there because a tail is at most exp h of its edge, and exp h at most 1.
+    """
+    log_total = log_mass(g, a, b, x_low)
+    lower = w < 0.5
+    if lower:
+        target = math.log(w) + log_total
+        x = x_low + w * math.exp(log_total)
+        if g == 0.0:
+            x = max(x, -reach(0.0, b, a, -math.log(w)))
+    else:
+        target = math.log1p(-w) + log_total
+        x = reach(g, a, b, -math.log1p(-w))
+    for _ in range(60):
+        log_part = _log_part(x, g, a, b, x_low, lower)
+        step = (target - log_part) * math.exp(log_part - exponent(x, g, a, b))
+        x = x + step if lower else x - step
+        if not abs(step) > 1e-13 * (1.0 + abs(x)):
+            break
+    return max(x, x_low)

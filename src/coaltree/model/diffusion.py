@@ -19,6 +19,7 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from coaltree._compile import kernel
+from coaltree.memory import check_leaves
 from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
 from coaltree.randomness import RandomState, as_generator
@@ -106,6 +107,7 @@ def pair_distances(rows: Floats) -> Floats:
     squaring, so that close points keep their digits.
     """
     n, d = rows.shape
+    check_leaves(n)
     out = np.empty(n * (n - 1) // 2)
     with np.errstate(over="ignore", invalid="ignore"):
         centred = np.ascontiguousarray(rows - rows.mean(axis=0))

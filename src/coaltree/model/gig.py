@@ -99,6 +99,61 @@ def draw_time(d: float, eps: float, lam: float, r: float, stream: Stream) -> tup
 
 
 @inline
+def time_at(d: float, eps: float, lam: float, r: float, w: float) -> float:
+    """Δ = (v − r)/2 at the quantile w of v > r: `draw_time` by inversion."""
+    v, g, a, b, x_low = peak(d, eps, lam, r)
+    x = concave.quantile(g, a, b, x_low, w)
+    return 0.5 * (r * math.expm1(x - x_low) if x - x_low < 1.0 else v * math.exp(x) - r)
+
+
+@inline
+def log_cdf_bound(d: float, eps: float, lam: float, v: float) -> float:
+    """Upper bound of log P(V ≤ v), whatever V is known to exceed; 0 from the mode on.
+
+    Left of the mode of log V the distribution function F is at most exp h, because F over its density rises; and at
+    most exp h / (h′ ∫ exp h), because h is concave.
+    """
+    p = 1.0 - 0.5 * d
+    s, mode = mode_in_log(p, eps, lam)
+    if v >= mode:
+        return 0.0
+    a, b = 0.5 * eps / mode, 0.5 * lam * mode
+    x = math.log(v / mode)
+    height = concave.exponent(x, 0.0, a, b)
+    # ∫ exp h = √(2π/s) (1 + O(1/s)), and never below 4/5 of that for s ≥ 1 (see the tests).
+    if s < 1.0:
+        return height
+    return height - math.log(max(concave.slope(x, 0.0, a, b) * 2.0 / math.sqrt(s), 1.0))
+
+
+@inline
+def farthest_due(d: float, lam: float, v: float, log_level: float) -> float:
+    """An ε from which on exp h, and with it P(V ≤ v), is at most exp(log_level).
+
+    The fall of h from its mode to v is convex in ε with slope 1/2v − 1/2v*: Newton's method stays above the root.
+    """
+    if v <= 0.0:
+        return 0.0
+    p = 1.0 - 0.5 * d
+    eps = max(v * (lam * v - 2.0 * p), 0.0) + 1e-3 * v
+    above = False
+    for _ in range(60):
+        _, mode = mode_in_log(p, eps, lam)
+        fall = p * math.log(mode / v) - 0.5 * eps * (1.0 / mode - 1.0 / v) - 0.5 * lam * (mode - v)
+        if fall < -log_level:
+            if above:
+                break
+            eps *= 2.0
+            continue
+        above = True
+        smaller = eps - (fall + log_level) / (0.5 / v - 0.5 / mode)
+        if not smaller < 0.98 * eps:
+            break
+        eps = smaller
+    return eps * (1.0 + 1e-9)
+
+
+@inline
 def mean_untruncated(d: float, eps: float, lam: float) -> float:
     """Mean of v without truncation, √(ε/λ) K_{2−d/2}(z) / K_{1−d/2}(z) with z = √(λε)."""
     v, _, a, b, _ = peak(d, eps, lam, 0.0)
