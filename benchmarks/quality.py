@@ -4,7 +4,7 @@
 
 FOLDER holds usps.npz (X, y). Both measures are 1 for a tree that keeps classes together and use no number of clusters.
 `greedy` rules and `refined` (the greedy tree by peaks, climbing to the nearest maximum of the joint) see Φ = φI with φ
-learned from the tree; `race` is the best of a few particles of smc1 at the same φ; `MCC`, `best` and `consensus` are
+learned from the tree; `race` is the best of a few particles of smc1 at the same φ; `MCC` and `best` are
 CoalescentClustering's. Rows marked `matern` see a Matérn-3/2 kernel over the pixels of an image, learned on 500 rows.
 Slow methods are left out above the number of rows they can handle in minutes.
 """
