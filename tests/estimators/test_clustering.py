@@ -132,7 +132,7 @@ def test_a_file_of_another_kind(model, tmp_path):
     with pytest.raises(ValueError, match="not a readable"):
         CoalescentClustering.load(tmp_path / "posterior.npz")
     model.save(tmp_path / "model.npz")
-    with pytest.raises(ValueError, match="not a readable coaltree posterior"):
+    with pytest.raises(ValueError, match=r"not a readable coaltree\.TreePosterior"):
         ct.TreePosterior.load(tmp_path / "model.npz")
 
 
