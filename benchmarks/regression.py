@@ -183,7 +183,7 @@ def real(name: str, options: argparse.Namespace) -> list[str]:
         _table(found, None),
     ]
     if 0 < len(few) < len(outcomes):
-        lines += [f"The {len(few)} outcomes with fewer than {FEW_EVENTS} events:\n", _table(found, few)]
+        lines += [f"Outcomes with fewer than {FEW_EVENTS} events, {len(few)} of them:\n", _table(found, few)]
     return lines
 
 
