@@ -58,7 +58,7 @@ def test_draws_have_that_precision():
 def test_half_t_is_a_density():
     assert integrate.quad(lambda x: np.exp(log_half_t(x, 0.3)), 0, np.inf)[0] == pytest.approx(1.0)
     assert DF == 2.0
-    assert default_prior(0.3).family.df == DF
+    assert [default_prior(0.3, k).family.df for k in (1, 25)] == [DF, 25.0]
 
 
 def test_spread_given_the_level_equals_quadrature():

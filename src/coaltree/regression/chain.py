@@ -1,8 +1,9 @@
 r"""One chain: Gibbs sampling over coefficients, tree, Φ, leaf noise, scale and the width of the common level.
 
 An iteration draws (μ, β) given the rest (`coefficients`), then, for some outcomes, place in the tree and coefficients
-together (`leaves`), then the rest given β (`hyper`). During burn-in the number of steps of a trajectory is set by its
-acceptance and the pilot moves to where the chain is; afterwards both stay.
+together (`leaves`), then the width of every feature with Φ (`widths`), then the rest given β (`hyper`). During burn-in
+the number of steps of a trajectory is set by its acceptance and the pilot moves to where the chain is; afterwards both
+stay.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree.inference import learn
+from coaltree.model.covariance import HuangWand
 from coaltree.regression import coefficients
 from coaltree.regression.coefficients import Pilot, Point
 from coaltree.regression.hyper import draw_hyper, log_joint
 from coaltree.regression.leaves import move_leaf
 from coaltree.regression.likelihood import Likelihood, penalised_mode
 from coaltree.regression.prior import Hyper, Prior, precision
+from coaltree.regression.widths import move_widths
 
 Floats = npt.NDArray[np.float64]
 
@@ -126,6 +129,8 @@ class Chain:
         if hyper.unknowns is not None and settings.method == HMC:
             for j in self.rng.permutation(likelihood.n_outcomes)[: self.n_leaf_moves]:
                 hyper, point, _ = move_leaf(hyper, point, j, self.outcomes[j], now.pilot, self.prior, self.rng)
+            if isinstance(self.prior.family, HuangWand):
+                hyper, point, _ = move_widths(hyper, point, likelihood, now.pilot, self.prior.family, self.rng)
         hyper = draw_hyper(hyper, point.theta, self.prior, blocks, self.rng)
         n_steps = now.n_steps
         now = now._replace(point=point, hyper=hyper, n_done=now.n_done + 1)

@@ -1,8 +1,8 @@
 """Files that hold unfinished chains.
 
-A file remembers a digest of data and settings, so that a run is never continued with others. What follows from the rest
-(gradients, expansions of the likelihood) is computed anew, by the same operations: a run that was stopped and
-continued equals one that was not, to the last bit.
+A file remembers a digest of data and settings, so that a run is never continued with others. The pilot's expansion of
+the likelihood is computed anew, by the same operations: a run that was stopped and continued equals one that was not,
+to the last bit.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from coaltree.inference.learn import Unknowns
 from coaltree.posterior import storage
 from coaltree.regression import coefficients
 from coaltree.regression.chain import Chain, Moving
+from coaltree.regression.coefficients import Point
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.prior import Hyper, Prior
 from coaltree.tree import Tree
@@ -69,7 +70,9 @@ def _pack(chain: Chain) -> tuple[Arrays, dict[str, Any]]:
     header: dict[str, Any] = {"generator": chain.rng.bit_generator.state, "begun": now is not None}
     if now is None:
         return arrays, header
-    arrays["theta"], arrays["theta_sum"], arrays["pilot"] = now.point.theta, now.theta_sum, now.pilot.theta
+    # A gradient may have been put together from parts, and the same sum in another order has other last bits.
+    arrays |= {name: getattr(now.point, name) for name in Point._fields}
+    arrays["theta_sum"], arrays["pilot"] = now.theta_sum, now.pilot.theta
     arrays["numbers"] = np.array([now.hyper.spread, now.accepted])
     header |= {"n_done": now.n_done, "n_steps": now.n_steps, "n_summed": now.n_summed}
     if now.hyper.unknowns is not None:
@@ -97,7 +100,7 @@ def _unpack(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
         )
     spread, accepted = arrays["numbers"].tolist()
     chain.moving = Moving(
-        coefficients.evaluate(likelihood, arrays["theta"]),
+        Point(*(arrays[name] for name in Point._fields)),
         Hyper(unknowns, spread),
         n_done=header["n_done"],
         pilot=coefficients.make_pilot(likelihood, arrays["pilot"]),

@@ -215,13 +215,14 @@ def fit_probit(
     link_code = links.LINKS[check_choice(link, "link", links.LINKS)]
     if check_choice(method, "method", METHODS) == ALBERT_CHIB and (link != "probit" or sample_weight is not None):
         raise ValueError('method="albert-chib" needs link="probit" and no sample_weight. Use method="hmc".')
-    prior = default_prior(check_positive(scale, "scale"))
-    if covariance is not None:
-        prior = prior._replace(family=covariance)
+    scale = check_positive(scale, "scale")
     names = _outcome_names(Y, outcome_names)
     prepared = prepare(X, Y, sample_weight, link_code, names)
     if names is not None and len(names) != prepared.likelihood.n_outcomes:
         raise ValueError(f"outcome_names must name {prepared.likelihood.n_outcomes} outcomes, got {len(names)}.")
+    prior = default_prior(scale, prepared.likelihood.n_features)
+    if covariance is not None:
+        prior = prior._replace(family=covariance)
     settings = Settings(burn_in, n_particles, method, thin)
     generators = as_generator(random_state).spawn(n_chains)
     chains = run(prepared.likelihood, prior, settings, n_iter, generators, n_jobs, progress, checkpoint)

@@ -3,7 +3,7 @@ r"""The prior of intercepts and coefficients.
     μ_j ~ N(0, 5²)                                            on centred features, in units of the link
     β_j − β_l, all pairs, given (tree, Φ, s₀): the leaves of a Brownian motion along the tree, covariance Φ
     β̄ = (1/P) Σ_j β_j ~ N(0, τ² I), independent of those differences;   τ ~ half-t(2, scale)
-    tree ~ Kingman's coalescent;   s₀ ~ Exponential(1);   Φ ~ Huang and Wand's, half-t(2, scale) deviations
+    tree ~ Kingman's coalescent;   s₀ ~ Exponential(1);   Φ ~ Huang and Wand's, half-t(K, scale) deviations
 
 A flat prior at the root gives differences between leaves their density and leaves their common level free. Giving that
 level, as the plain mean β̄, a prior of its own makes the joint proper, and because β̄ has nothing to do with tree, Φ and
@@ -11,6 +11,10 @@ s₀, the conditionals of those three are what they are under a flat root: `coal
 does for a table. A prior N(0, cΦ) on the root itself would enter every tree move. Its width τ is learned, so that what
 all outcomes share is shrunk as ridge regression shrinks, by as much as the data ask for. One outcome alone has no
 differences: what is left is β ~ N(0, τ² I).
+
+Huang and Wand's prior has as many degrees of freedom as there are features. Their usual two make correlations uniform
+on (−1, 1), and P − 1 contrasts of K ≥ P features cannot correct that: directions collapse. With K correlations are
+pulled towards zero, and predictions and intervals are better for it.
 
 Given everything else (μ, β) is Gaussian with precision, over outcomes ⊗ features,
 
@@ -55,9 +59,9 @@ class Hyper(NamedTuple):
     spread: float  # τ
 
 
-def default_prior(scale: float) -> Prior:
+def default_prior(scale: float, n_features: int) -> Prior:
     """Huang–Wand's Φ and the width of the common level on one scale: coefficients of features of unit variance."""
-    return Prior(HuangWand(DF, scale), scale)
+    return Prior(HuangWand(max(DF, float(n_features)), scale), scale)
 
 
 @kernel
