@@ -41,6 +41,7 @@ def log_local_bound(d: float, eps: float, lam: float, r_high: float) -> float:
 @inline
 def farthest_worth_a_look(d: float, lam: float, low: float, enough: float, r_high: float) -> float:
     """An ε ≥ low beyond which the log evidence of every pair is below `enough`."""
+    closest = low
     high = max(low, 1e-6 * d * r_high)
     while log_local_bound(d, high, lam, r_high) > enough:
         high *= 2.0
@@ -53,7 +54,7 @@ def farthest_worth_a_look(d: float, lam: float, low: float, enough: float, r_hig
             low = middle
         else:
             high = middle
-    return high
+    return max(high, closest)  # a mean of equals may round below them
 
 
 @inline
