@@ -216,23 +216,23 @@ def advance_race(
         if newest >= 0:
             # Only now, so that copies of one particle go different ways from here on.
             race.key[m, newest] = new_key(state.streams[m])
-        if m == 0 and retained.times.size > 0:
-            # Others may take this path over: its pairs are known to outlive the first merge of their members.
-            race.listed.limit[m] = -math.inf
-            race.listed.n_listed[m] = 0
+        follows = m == 0 and retained.times.size > 0
+        if follows:
+            # Its pairs are known to outlive the first merge of their members. Others may take this path over, so it
+            # keeps a list like theirs, in which its own next merge comes first.
             for slot in range(live):
                 race.fate[m, slot] = retained.merge[state.node[m, slot]]
                 race.until[m, slot] = retained.times[race.fate[m, slot]]
+        if newest >= 0 and race.listed.n_listed[m] > 0:
+            look_at_row(state, race, d, m, newest, live, offset[:live].max())
+        k = smallest(race.listed, m)
+        while k < 0:
+            move_horizon(state, race, d, m, live, now)
+            k = smallest(race.listed, m)
+        i, j, time = race.listed.higher[m, k], race.listed.lower[m, k], race.listed.value[m, k]
+        if follows:
             i, j = retained_slots(state, stage, retained)
             time = retained.times[stage]
-        else:
-            if newest >= 0 and race.listed.n_listed[m] > 0:
-                look_at_row(state, race, d, m, newest, live, offset[:live].max())
-            k = smallest(race.listed, m)
-            while k < 0:
-                move_horizon(state, race, d, m, live, now)
-                k = smallest(race.listed, m)
-            i, j, time = race.listed.higher[m, k], race.listed.lower[m, k], race.listed.value[m, k]
 
         birth = max(born[i], born[j])
         out[m] = gig.log_local(d, state.eps[m, place(i, j)], 1.0, 2.0 * birth + offset[i] + offset[j])
