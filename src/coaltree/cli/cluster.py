@@ -9,7 +9,6 @@ import platform
 import shlex
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from coaltree import formats
 from coaltree._version import __version__
 from coaltree.cli.fit import Effort, FitOptions, Fitted, fit_table, settle
 from coaltree.cli.folder import SUMMARY, FolderError, replaced_folder
+from coaltree.cli.results import POSTERIOR_NEXUS, REPORT, TREE, timed, write_trees
 from coaltree.cli.table import Table, TableError, read_table
 from coaltree.inference.learn import GREEDY
 from coaltree.posterior.diagnostics import effective_sample_size
@@ -28,8 +27,7 @@ from coaltree.posterior.diagnostics import effective_sample_size
 Floats = npt.NDArray[np.float64]
 
 COMMAND = "coaltree cluster"
-TREE, POSTERIOR_NEXUS, POSTERIOR, LABELS = "tree.nwk", "posterior.nex", "posterior.npz", "labels.csv"
-LINKAGE, TOGETHER, REPORT = "linkage.csv", "coclustering.npz", "report.html"
+POSTERIOR, LABELS, LINKAGE, TOGETHER = "posterior.npz", "labels.csv", "linkage.csv", "coclustering.npz"
 MEANING = {
     REPORT: "open this: the tree, the clusters, what to believe",
     LABELS: "cluster of every row, and how sure that is",
@@ -41,7 +39,6 @@ MEANING = {
     SUMMARY: "version, parameters, seed, diagnostics",
 }
 LEVEL = 0.9
-_DIGITS = 6
 
 
 def run(
@@ -74,7 +71,7 @@ def run(
             typer.echo(f"  {note}")
         fitted = fit_table(table.X, table.ids, options, effort, progress=True)
         summary = summarise(path, table, options, effort, fitted, command)
-        with _timed("Writing"):
+        with timed("Writing"):
             _write(folder, table, fitted, summary, notes)
     _show(out, fitted, table, time.perf_counter() - started)
 
@@ -166,12 +163,9 @@ def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], 
     from coaltree.report.clustering import ClusteringResult, clustering_page
 
     tree, post = fitted.tree, fitted.posterior
-    support, intervals = post.clade_support(tree), post.time_intervals(tree, LEVEL)
+    support, intervals = write_trees(folder, tree, post), post.time_intervals(tree, LEVEL)
     together = post.coclustering(fitted.n_clusters)
     labels = tree.cut(n_clusters=fitted.n_clusters)
-    (folder / TREE).write_text(tree.to_newick(support=support, digits=_DIGITS) + "\n", encoding="utf-8")
-    nexus = formats.to_nexus(list(post), weights=post.weights, digits=_DIGITS)
-    (folder / POSTERIOR_NEXUS).write_text(nexus, encoding="utf-8")
     post.save(folder / POSTERIOR)
     np.savez_compressed(folder / TOGETHER, probability=together.astype(np.float32), ids=np.array(table.ids))
     sure = sureness(together, labels)
@@ -258,14 +252,6 @@ def command_line(context: typer.Context) -> str:
                 values = value if isinstance(value, (list, tuple)) else [value]
                 words += [word for item in values for word in (parameter.opts[0], str(item))]
     return shlex.join(words)
-
-
-@contextmanager
-def _timed(what: str) -> Iterator[None]:
-    typer.echo(f"{what} ..", nl=False)
-    started = time.perf_counter()
-    yield
-    typer.echo(f" {time.perf_counter() - started:.1f} s")
 
 
 def _show(out: Path, fitted: Fitted, table: Table, seconds: float) -> None:

@@ -8,9 +8,6 @@ so one variance φ per unit of time serves them all, Φ = φ I; it is chosen by 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +19,7 @@ from scipy.cluster.hierarchy import linkage
 from coaltree import metrics
 from coaltree._version import __version__
 from coaltree.cli.folder import SUMMARY, replaced_folder
+from coaltree.cli.results import timed
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.sampling import sample_posterior
 from coaltree.tree import Tree
@@ -65,14 +63,14 @@ def run(out: Path, n_particles: int, seed: int) -> None:
     with replaced_folder(out, COMMAND) as folder:
         flowers = load_flowers()
         typer.echo(f"{len(flowers.names)} iris flowers, 10 of each species, measured in cm to 0.1 cm.\n")
-        with _timed("Preparing compiled kernels (the first run compiles them, for about 15 s)"):
+        with timed("Preparing compiled kernels (the first run compiles them, for about 15 s)"):
             summarise(flowers, fit_trees(flowers, {SCALES[0]: 0.0}, N_WARM_UP, seed), seed)
         n_pilot = max(n_particles // PILOT_SHARE, 2)
-        with _timed(f"Choosing the scale by log evidence, {n_pilot:,} trees at each of {len(SCALES)}"):
+        with timed(f"Choosing the scale by log evidence, {n_pilot:,} trees at each of {len(SCALES)}"):
             log_evidence = evidence_by_scale(flowers, n_pilot, seed)
-        with _timed(f"Sampling {n_particles:,} trees"):
+        with timed(f"Sampling {n_particles:,} trees"):
             fit = fit_trees(flowers, log_evidence, n_particles, seed)
-        with _timed("Drawing and writing"):
+        with timed("Drawing and writing"):
             summary = summarise(flowers, fit, seed)
             draw(flowers, fit, seed, folder)
             fit.posterior.save(folder / POSTERIOR)
@@ -240,14 +238,6 @@ def _colour_labels(axes: Any, flowers: Flowers) -> None:
 
 
 # ---- the terminal
-
-
-@contextmanager
-def _timed(what: str) -> Iterator[None]:
-    typer.echo(f"{what} ..", nl=False)
-    started = time.perf_counter()
-    yield
-    typer.echo(f" {time.perf_counter() - started:.1f} s")
 
 
 def _show_tables(summary: dict[str, Any]) -> None:

@@ -10,11 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.cli.table import Table, TableError, column_names, read_numbers
+from coaltree.cli.table import MOST_NAMED, Table, TableError, column_names, listed, read_numbers
 
 Floats = npt.NDArray[np.float64]
-
-_MOST_NAMED = 6
 
 
 class Data(NamedTuple):
@@ -38,14 +36,14 @@ def read_data(features: Path, outcomes: Path, id_column: str | None = None, drop
         tables.append(read_numbers(path, id_column, drop=[name for name in unwanted if name in everything]))
         unknown -= everything
     if unknown:
-        raise TableError(f"--drop names {_listed(sorted(unknown))}, in neither of the tables.")
+        raise TableError(f"--drop names {listed(sorted(unknown))}, in neither of the tables.")
     left, right = tables
     X, Y, ids, notes = _matched(left, right, id_column)
     _check_features(X, left.features)
     _check_outcomes(Y, right.features, ids)
     constant = [name for name, width in zip(left.features, np.ptp(X, axis=0), strict=True) if width == 0.0]
     if constant:
-        notes.append(f"Features with one value only get the coefficient 0: {_listed(constant)}.")
+        notes.append(f"Features with one value only get the coefficient 0: {listed(constant)}.")
     n_missing = int(np.isnan(Y).sum())
     if n_missing:
         notes.append(f"{n_missing:,} of {Y.size:,} labels are missing; those rows count for the other outcomes.")
@@ -85,7 +83,7 @@ def _check_features(X: Floats, names: tuple[str, ...]) -> None:
     bad = ~np.isfinite(X)
     if bad.any():
         counts = bad.sum(axis=0)
-        worst = [f"{names[k]!r} ({counts[k]:,})" for k in np.argsort(-counts, kind="stable") if counts[k]][:_MOST_NAMED]
+        worst = [f"{names[k]!r} ({counts[k]:,})" for k in np.argsort(-counts, kind="stable") if counts[k]][:MOST_NAMED]
         raise TableError(
             f"{bad.sum():,} values of the features are missing or infinite, in {bad.any(axis=1).sum():,} rows; by "
             f"column: {', '.join(worst)}. Impute them first, or leave the columns out with --drop."
@@ -104,9 +102,4 @@ def _check_outcomes(Y: Floats, names: tuple[str, ...], ids: tuple[str, ...]) -> 
         )
     one_class = [name for name, y in zip(names, Y.T, strict=True) if len(set(y[~np.isnan(y)])) < 2]
     if len(one_class) == len(names):
-        raise TableError(f"No outcome has both 0 and 1 ({_listed(one_class)}), so there is nothing to learn.")
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:_MOST_NAMED]))
-    return f"{shown} and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else shown
+        raise TableError(f"No outcome has both 0 and 1 ({listed(one_class)}), so there is nothing to learn.")

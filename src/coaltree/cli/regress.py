@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from coaltree import formats
 from coaltree._version import __version__
 from coaltree.cli.folder import SUMMARY, FolderError, replaced_folder
 from coaltree.cli.pairing import Data, read_data
+from coaltree.cli.results import DIGITS, POSTERIOR_NEXUS, REPORT, TREE, write_trees
 from coaltree.cli.table import TableError
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ Floats = npt.NDArray[np.float64]
 
 COMMAND = "coaltree regress"
 COEFFICIENTS, NODES, AUC, PREDICTIONS = "coefficients.csv", "nodes.csv", "auc.csv", "predictions.csv"
-TREE, POSTERIOR_NEXUS, REPORT = "tree.nwk", "posterior.nex", "report.html"
 MEANING = {
     REPORT: "open this: the tree of outcomes, how well each is predicted, what to believe",
     AUC: "every score of every outcome and method, out of fold",
@@ -41,7 +40,6 @@ MEANING = {
     SUMMARY: "version, parameters, seed, diagnostics",
 }
 DEFAULT_BASELINES = "ml_probit,ridge,lasso,elastic_net"
-_DIGITS = 6
 
 
 class RegressOptions(NamedTuple):
@@ -225,10 +223,7 @@ def _write(
     Rows(coefficient_rows(fit, data.features, data.outcomes)).to_csv(folder / COEFFICIENTS)
     tree, posterior = fit.tree, fit.posterior
     if tree is not None and posterior is not None:
-        support = posterior.clade_support(tree)
-        (folder / TREE).write_text(tree.to_newick(support=support, digits=_DIGITS) + "\n", encoding="utf-8")
-        nexus = formats.to_nexus(list(posterior), weights=posterior.weights, digits=_DIGITS)
-        (folder / POSTERIOR_NEXUS).write_text(nexus, encoding="utf-8")
+        support = write_trees(folder, tree, posterior)
         n = tree.n_leaves
         Rows(
             {
@@ -246,7 +241,7 @@ def _write(
         probability = comparison.probability[comparison.methods.index(OURS)]
         Rows(
             {"id": name, "fold": int(fold) + 1}
-            | {outcome: round(float(p), _DIGITS) for outcome, p in zip(data.outcomes, row, strict=True)}
+            | {outcome: round(float(p), DIGITS) for outcome, p in zip(data.outcomes, row, strict=True)}
             for name, fold, row in zip(data.ids, comparison.folds, probability, strict=True)
         ).to_csv(folder / PREDICTIONS)
     (folder / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")

@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".parquet", ".pq", ".npy")
 _MISSING = {"", "na", "n/a", "nan", "null", "none"}
 _DELIMITERS = (",", "\t", ";")
-_MOST_NAMED = 6
+MOST_NAMED = 6
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -223,13 +223,13 @@ def _choose_ids(raw: _Raw, id_column: str | None, notes: list[str]) -> str | Non
 def _choose_columns(names: list[str], id_column: str | None, features: Sequence[str], drop: Sequence[str]) -> list[int]:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise TableError(f"The columns {_listed(repeated)} appear more than once. Rename them.")
+        raise TableError(f"The columns {listed(repeated)} appear more than once. Rename them.")
     if features and drop:
         raise TableError("--features and --drop exclude each other: give one of them.")
     for option, wanted in (("--features", features), ("--drop", drop)):
         unknown = [name for name in wanted if name not in names]
         if unknown:
-            raise TableError(f"{option} names {_listed(unknown)}, not in the table. {_columns_are(names)}")
+            raise TableError(f"{option} names {listed(unknown)}, not in the table. {_columns_are(names)}")
     if features:
         chosen = [names.index(name) for name in dict.fromkeys(features) if name != id_column]
     else:
@@ -282,9 +282,9 @@ def _as_numbers(raw: _Raw, chosen: list[int]) -> Floats:
                 break
     if text:
         examples = "; ".join(
-            f"{name!r} (row {i + 1}: {cell[:30]!r})" for name, (i, cell) in list(text.items())[:_MOST_NAMED]
+            f"{name!r} (row {i + 1}: {cell[:30]!r})" for name, (i, cell) in list(text.items())[:MOST_NAMED]
         )
-        more = f" and {len(text) - _MOST_NAMED} more" if len(text) > _MOST_NAMED else ""
+        more = f" and {len(text) - MOST_NAMED} more" if len(text) > MOST_NAMED else ""
         first = next(iter(text))
         named = raw.columns[raw.names.index(first)]
         ids = f", or name the rows by it with --id-column {_words([first])}" if len(set(named)) == len(named) else ""
@@ -311,7 +311,7 @@ def _settle_missing(
         return X[~rows], tuple(ids[i] for i in np.flatnonzero(~rows))
     empty = [names[j] for j in np.flatnonzero(missing.all(axis=0))]
     if empty:
-        raise TableError(f"The columns {_listed(empty)} hold no value. Leave them out with --drop {_words(empty)}.")
+        raise TableError(f"The columns {listed(empty)} hold no value. Leave them out with --drop {_words(empty)}.")
     bare = np.flatnonzero(missing.all(axis=1))
     if bare.size:
         raise TableError(
@@ -319,7 +319,7 @@ def _settle_missing(
             "row with missing values with --drop-missing."
         )
     counts = missing.sum(axis=0)
-    worst = [f"{names[j]!r} ({counts[j]:,})" for j in np.argsort(-counts, kind="stable") if counts[j]][:_MOST_NAMED]
+    worst = [f"{names[j]!r} ({counts[j]:,})" for j in np.argsort(-counts, kind="stable") if counts[j]][:MOST_NAMED]
     notes.append(
         f"Missing values: {missing.sum():,}, in {rows.sum():,} of {len(X):,} rows, inferred with the tree; by column: "
         f"{', '.join(worst)}. --drop-missing leaves those rows out."
@@ -335,7 +335,7 @@ def _check_rows(X: Floats, names: list[str]) -> None:
         raise TableError("All rows are equal, so there is nothing to tell them apart by. Check the table.")
     if constant:
         raise TableError(
-            f"The columns {_listed(constant)} hold one value only and tell nothing. Leave them out with "
+            f"The columns {listed(constant)} hold one value only and tell nothing. Leave them out with "
             f"--drop {_words(constant)}."
         )
 
@@ -351,13 +351,14 @@ def _is_number(cell: str) -> bool:
     return "_" not in cell and cell.strip().lower() not in _MISSING
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:_MOST_NAMED]))
-    return f"{shown} and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else shown
+def listed(names: Sequence[str]) -> str:
+    """Names for a message, the first few."""
+    shown = ", ".join(map(repr, names[:MOST_NAMED]))
+    return f"{shown} and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else shown
 
 
 def _columns_are(names: Sequence[str]) -> str:
-    return f"Its columns: {_listed(names)}."
+    return f"Its columns: {listed(names)}."
 
 
 def _words(names: Sequence[str]) -> str:
