@@ -226,6 +226,8 @@ def _read_only(name: str, values: npt.ArrayLike, dtype: type) -> npt.NDArray[Any
     array = np.array(values, order="C")
     if dtype is np.int64 and array.dtype.kind not in "iu":
         raise ValueError(f"{name} must hold integers, got dtype {array.dtype}.")
+    if array.dtype.kind not in "iuf":
+        raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}.")
     array = array.astype(dtype, copy=False)
     array.setflags(write=False)
     return array
