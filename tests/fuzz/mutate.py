@@ -1,5 +1,6 @@
 """A seeded mutational fuzzer: input number i of a reader is a function of seed, reader and i alone."""
 
+import functools
 import io
 import random
 import zipfile
@@ -118,6 +119,7 @@ def mutate(rng: random.Random, corpus: Sequence[bytes], words: Sequence[bytes]) 
     return data
 
 
+@functools.lru_cache(maxsize=8)
 def unzip(data: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return {info.filename: archive.read(info) for info in archive.infolist()}

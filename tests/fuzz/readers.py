@@ -1,5 +1,6 @@
 """What is fuzzed: a corpus of valid files, a reader, and the errors that it may raise."""
 
+import functools
 import hashlib
 import io
 import json
@@ -178,10 +179,15 @@ def _clustering() -> ct.CoalescentClustering:
     return ct.CoalescentClustering(n_particles=3, n_iter=3, burn_in=1, random_state=0).fit(X)
 
 
+@functools.lru_cache(maxsize=256)
+def _decoded(content: bytes) -> Any:
+    return np.load(io.BytesIO(content))
+
+
 def _sealed(members: dict[str, bytes]) -> dict[str, bytes]:
     """The same members with the checksum that belongs to them, if they are arrays at all."""
     try:
-        arrays = {name.removesuffix(".npy"): np.load(io.BytesIO(content)) for name, content in members.items()}
+        arrays = {name.removesuffix(".npy"): _decoded(content) for name, content in members.items()}
         arrays.pop("sha256", None)
         digest = np.frombuffer(storage._digest(arrays).encode(), dtype=np.uint8)
     except Exception:
@@ -196,7 +202,7 @@ def _make_archive(rng: random.Random, corpus: list[bytes], forged: bool = True) 
     kind = rng.random()
     if kind < 0.3:
         return mutate(rng, corpus, SNIPPETS["bytes"])
-    members = unzip(rng.choice(corpus))
+    members = dict(unzip(rng.choice(corpus)))
     name = rng.choice(list(members))
     if kind < 0.4:
         del members[name]
@@ -205,7 +211,7 @@ def _make_archive(rng: random.Random, corpus: list[bytes], forged: bool = True) 
     elif kind < 0.75:
         members[name] = mutate(rng, [members[name]], SNIPPETS["bytes"])
     else:
-        members[name] = _npy(_other_values(rng, np.load(io.BytesIO(members[name])), name))
+        members[name] = _npy(_other_values(rng, _decoded(members[name]), name))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return rezip(_sealed(members) if forged and rng.random() < 0.8 else members)
