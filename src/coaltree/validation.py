@@ -127,3 +127,12 @@ def check_fraction(value: Any, name: str) -> float:
     if not 0 <= float(value) <= 1:
         raise ValueError(f"{name} must be between 0 and 1, got {value}.")
     return float(value)
+
+
+def check_real(value: Any, name: str, at_least: float) -> float:
+    """Return a finite number that is at least `at_least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    if not at_least <= float(value) < np.inf:
+        raise ValueError(f"{name} must be a finite number ≥ {at_least:g}, got {value!r}.")
+    return float(value)

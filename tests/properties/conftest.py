@@ -2,7 +2,7 @@
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 wanted = os.environ.get("COALTREE_EXAMPLES")
 settings.register_profile(
@@ -11,6 +11,7 @@ settings.register_profile(
     derandomize=wanted is None,
     deadline=None,
     database=None,
+    phases=(Phase.explicit, Phase.generate),  # a shrunk example would be nicer, and takes minutes
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 settings.load_profile("coaltree")

@@ -113,9 +113,9 @@ DTYPES = (
 def arrays(draw, shape, wild=True):
     """Values on any scale, with ties, duplicated rows and constant columns, of many types and layouts."""
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
-    values = rng.standard_normal(shape) * draw(st.sampled_from(SCALES if wild else (1.0,)))
+    values = np.asarray(rng.standard_normal(shape)) * draw(st.sampled_from(SCALES if wild else (1.0,)))
     if draw(st.integers(0, 4)) == 0:
-        values = np.round(values)
+        values = np.asarray(np.round(values))
     if values.size and draw(st.integers(0, 4)) == 0:
         values += draw(st.sampled_from((1e3, 1e9, -1e16)))
     if values.ndim and len(values) > 1 and draw(st.integers(0, 4)) == 0:
@@ -131,7 +131,7 @@ def laid_out(draw, values, dtype="float64"):
     """The same values in another type and memory layout, or as lists."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        values = values.astype(dtype)
+        values = np.asarray(values).astype(dtype)
     choice = draw(st.integers(0, 7))
     if choice == 0:
         return np.asfortranarray(values)

@@ -70,7 +70,7 @@ def test_greedy_tree(data, X, rule):
 @given(st.data(), trees(st.integers(2, 6)))
 def test_refine(data, tree):
     n = tree.n_leaves
-    X = data.draw(tables(st.just(n), st.integers(1, 3)))
+    X = data.draw(tables(st.integers(n, n + 1), st.integers(1, 3)))
     noise = data.draw(leaf_noises(n))
     better = outcome(
         ct.refine,
@@ -78,7 +78,7 @@ def test_refine(data, tree):
         X,
         data.draw(covariances(size(X)[1])),
         leaf_noise=noise,
-        n_sweeps=data.draw(counts),
+        max_sweeps=data.draw(counts),
         temperature=data.draw(st.one_of(st.just(0.0), scalars)),
         random_state=data.draw(seeds),
     )
