@@ -4,12 +4,15 @@ Every run is a forked child, killed by SIGKILL after a random time; a new one ta
 kind of run by default; COALTREE_KILLS=50 makes more.
 """
 
+import argparse
 import hashlib
 import json
 import os
+import select
 import shutil
 import signal
 import time
+import traceback
 
 import numpy as np
 import pytest
@@ -36,25 +39,28 @@ def in_child(run, after=None):
             with os.fdopen(write, "wb") as pipe:
                 pipe.write(answer)
             status = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(status)
     os.close(write)
-    try:
-        if after is not None:
-            deadline = time.monotonic() + after
-            while (
-                time.monotonic() < deadline and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-            ):
-                time.sleep(0.002)
-            os.kill(child, signal.SIGKILL)
-        with os.fdopen(read, "rb") as pipe:
-            answer = pipe.read()
-    finally:
-        _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return None
-    assert os.WEXITSTATUS(status) == 0, "the child failed: see its traceback above"
-    return answer.decode()
+    if after is not None:
+        deadline = time.monotonic() + after
+        while time.monotonic() < deadline and not _ended(read):
+            time.sleep(0.002)
+        os.kill(child, signal.SIGKILL)  # it waits to be reaped, ended or not
+    with os.fdopen(read, "rb") as pipe:
+        answer = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if answer:
+        return answer.decode()  # it was done, whether or not the kill came before its exit
+    assert os.WIFSIGNALED(status), "the child failed: see its traceback above"
+    return None
+
+
+def _ended(pipe):
+    """Whether the child has answered or is gone: either makes its pipe readable."""
+    return bool(select.select([pipe], [], [], 0)[0])
 
 
 def survive(run, clear, n_kills):
@@ -163,6 +169,28 @@ def test_the_study(tmp_path):
     fit_probit(rng.normal(size=(30, 2)), rng.integers(0, 2, (30, 3)), n_iter=3, burn_in=1, n_chains=1, random_state=0)
     n_kills = N_KILLS if "COALTREE_KILLS" in os.environ else 2
     assert survive(run, lambda: shutil.rmtree(private, ignore_errors=True), n_kills) >= n_kills
+
+
+def test_the_papers(tmp_path):
+    """The tasks of an experiment: each finished one is a line of a file."""
+    experiment = pytest.importorskip("papers.henao_lucas.experiment")
+    path = tmp_path / "rows.jsonl"
+
+    def draw(key, options, rng):
+        X = ct.sample_data(ct.sample_tree(12, random_state=rng), 3, random_state=rng)
+        post = ct.sample_posterior(X, n_particles=30, random_state=rng)
+        return {"log_evidence": post.log_evidence, "times": post.cophenetic()[0].tolist()}
+
+    nothing = dict.fromkeys(("summarise", "claims", "table"))
+    work = experiment.Experiment("kills", tasks=lambda options: [("task", k) for k in range(30)], run=draw, **nothing)
+    options = argparse.Namespace(quick=True, jobs=1)
+
+    def run():
+        rows = experiment._run_tasks(work, options, path)
+        return json.dumps([[key, {**row, "seconds": 0}] for key, row in rows.items()])
+
+    draw(None, None, np.random.default_rng(0))
+    assert survive(run, lambda: path.unlink(missing_ok=True), N_KILLS) >= N_KILLS
 
 
 def test_a_run_that_forgets_is_seen(tmp_path):
