@@ -75,20 +75,28 @@ def check_covariance(covariance: Any, d: int | None = None) -> Floats:
         expected = "square" if d is None else f"({d}, {d}) to match the {d} column(s) of X"
         raise ValueError(f"covariance must be {expected}, got shape {phi.shape}.")
     size = float(np.abs(phi).max())
-    asymmetry = float(np.abs(phi - phi.T).max())
+    asymmetry = float(np.abs(0.5 * phi - 0.5 * phi.T).max()) * 2.0
     if asymmetry > 1e-8 * size:
         raise ValueError(
             f"covariance must be symmetric: entries differ from their mirror by up to {asymmetry:.3g}. "
             "Use (covariance + covariance.T) / 2 if that is rounding."
         )
-    phi = 0.5 * (phi + phi.T)
-    eigenvalues = np.linalg.eigvalsh(phi)
-    if eigenvalues[0] <= 0:
+    phi = 0.5 * phi + 0.5 * phi.T
+    eigenvalues = np.linalg.eigvalsh(phi / size) * size if size > 0 else np.zeros(len(phi))
+    if eigenvalues[0] <= 0 or not _has_root(phi):
         raise ValueError(
             f"covariance must be positive definite: the smallest of its {len(phi)} eigenvalues is "
             f"{eigenvalues[0]:.6g} (largest {eigenvalues[-1]:.6g}). Add a small multiple of the identity."
         )
     return phi
+
+
+def _has_root(phi: Floats) -> bool:
+    """Whether Cholesky's factor exists: rounding may deny it to a matrix whose eigenvalues are positive."""
+    try:
+        return bool(np.all(np.isfinite(np.linalg.cholesky(phi))))
+    except np.linalg.LinAlgError:
+        return False
 
 
 def check_leaf_noise(leaf_noise: Any, n: int) -> Floats:

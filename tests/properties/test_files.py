@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coaltree.cli.table import TableError, read_table
-from tests.properties.strategies import is_finite, tables, texts
+from tests.properties.strategies import COUNT, is_finite, tables, texts
 
 cells = st.one_of(
     st.floats().map(repr), st.integers().map(str), texts, st.sampled_from(["NA", "1,5", "1e400", "٣", '"'])
@@ -18,6 +18,7 @@ cells = st.one_of(
 
 
 def read(name, content, **options):
+    COUNT[0] += 1
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(content)
@@ -98,6 +99,7 @@ def test_settings_of_a_study(content):
     for key, value in content.items():
         if not isinstance(value, str):
             plain += [f"[{key}]", *(f"{name} = {each}" for name, each in value.items())]
+    COUNT[0] += 1
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "study.toml"
         path.write_bytes("\n".join(plain).encode(errors="surrogatepass"))

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,6 +104,21 @@ def test_draws_of_the_integral(d, eps, lam, r, size, seed):
     if not isinstance(drawn, Refused):
         assert not np.isnan(drawn).any()
         assert (drawn >= r).all()
+
+
+def test_found_by_more_examples():
+    """What a larger number of examples found: different values at one point of the tree, products that underflow."""
+    nowhere = ct.Tree([[0, 1]], [0.0])
+    assert ct.log_joint(nowhere, [[1e9], [1e9 + 1e-6]]) == -math.inf
+    assert ct.log_joint(nowhere, [[1.0], [1.0]]) == math.inf
+    three = ct.Tree([[0, 1], [2, 3]], [0.0, 1.0])
+    assert ct.log_joint(three, [[1.0, np.nan], [2.0, 0.0], [1.0, 1.0]]) == -math.inf
+    assert ct.log_joint(three, [[1.0, np.nan], [1.0, 0.0], [1.0, 1.0]]) == math.inf
+    with pytest.raises(ValueError, match="z must be"):
+        gig.log_bessel_k(0.1, 1e-160)
+    with pytest.raises(ValueError, match="eps must be 0 or"):
+        gig.log_integral(2.1, 1e-160, 1e-160)
+    assert np.isfinite(gig.log_integral([1, 2, 2.1, 3, 50], 1e-305, 1.0)).all()
 
 
 @given(numbers, numbers)

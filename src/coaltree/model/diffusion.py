@@ -218,7 +218,11 @@ def log_likelihood(tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any =
     gaps = up.mean[tree.children[:, 0]] - up.mean[tree.children[:, 1]]
     eps = np.einsum("ij,ij->i", gaps, gaps)
     n_merges, d = gaps.shape
-    with np.errstate(divide="ignore", invalid="ignore"):
+    if not np.all(np.isfinite(eps)):
+        raise ValueError("X is too large for its covariance: squared whitened distances overflow. Rescale X.")
+    if np.any((v == 0.0) & (eps > 0.0)):  # different values at the same point of the tree
+        return -math.inf
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         exponent = np.where(eps > 0, eps / v, 0.0).sum()
         constant = n_merges * (d * math.log(2.0 * math.pi) + whitened.log_det)
         return -0.5 * float(d * np.log(v).sum() + exponent + constant)
@@ -300,14 +304,19 @@ def sample_data(
     noise = check_leaf_noise(leaf_noise, n)
     times, parents = tree.node_times(), tree.parents()
     branch = np.append(np.maximum(times[parents[:-1]] - times[:-1], 0.0), 0.0)
-    branch[:n] += noise
     values = as_generator(random_state).standard_normal((2 * n - 1, d)) @ np.linalg.cholesky(phi).T
-    values *= np.sqrt(branch)[:, None]
-    if root is not None:
-        start = check_array(root, "root", 1)
-        if start.shape != (d,):
-            raise ValueError(f"root must have one entry per dimension of covariance ({d}), got shape {start.shape}.")
-        values[-1] = start
-    for node in range(2 * n - 3, -1, -1):
-        values[node] += values[parents[node]]
+    with np.errstate(over="ignore", invalid="ignore"):
+        branch[:n] += noise
+        values *= np.sqrt(branch)[:, None]
+        if root is not None:
+            start = check_array(root, "root", 1)
+            if start.shape != (d,):
+                raise ValueError(
+                    f"root must have one entry per dimension of covariance ({d}), got shape {start.shape}."
+                )
+            values[-1] = start
+        for node in range(2 * n - 3, -1, -1):
+            values[node] += values[parents[node]]
+    if not np.all(np.isfinite(values)):
+        raise ValueError("covariance, leaf_noise or the times of tree are so large that values overflow. Rescale them.")
     return values[:n]

@@ -213,7 +213,7 @@ def _broadcast(run: Callable[..., None], columns: Sequence[Floats], width: int |
 
 
 # Beyond these the exponents leave what doubles can hold.
-_LARGEST, _LARGEST_ORDER = 1e300, 1e9
+_LARGEST, _LARGEST_ORDER, _LARGEST_OF_MOMENTS = 1e300, 1e9, 1e150
 
 
 def _check(low: Mapping[str, float], **given: Any) -> list[Floats]:
@@ -230,13 +230,31 @@ def _check(low: Mapping[str, float], **given: Any) -> list[Floats]:
             raise ValueError(f"{name} must be at most {highest:g}, got {value!r}. Rescale the problem.")
         columns.append(array)
     try:
-        return list(np.broadcast_arrays(*columns))
+        columns = list(np.broadcast_arrays(*columns))
     except ValueError as error:
         raise ValueError(f"{', '.join(given)} must have shapes that broadcast: {error}.") from error
+    if "eps" in given:
+        eps, lam = columns[1:3]
+        with np.errstate(under="ignore"):
+            if np.any((eps > 0) & (eps * np.minimum(lam, 1.0) < _SMALLEST_PRODUCT)):
+                raise ValueError(
+                    f"eps must be 0 or at least {_SMALLEST_PRODUCT:g}, eps · lam too. Rescale the problem."
+                )
+    return columns
 
 
-_SMALLEST = 1.0 / _LARGEST
+_SMALLEST, _SMALLEST_PRODUCT = 1.0 / _LARGEST, 1e-305
 _BOUNDS = {"d": 1e-9, "eps": 0.0, "lam": _SMALLEST, "r": 0.0}
+
+
+def _proper(d: Any, eps: Any, lam: Any, r: Any) -> list[Floats]:
+    """Return the checked arguments of a distribution, which the divergent integral is not one of."""
+    columns = _check(_BOUNDS, d=d, eps=eps, lam=lam, r=r)
+    if np.any((columns[0] >= 2) & (columns[1] == 0) & (columns[3] == 0)):
+        raise ValueError("eps = r = 0 with d >= 2 has no proper distribution: give a positive r or eps.")
+    if np.any(np.maximum(columns[1], columns[3]) > _LARGEST_OF_MOMENTS):
+        raise ValueError(f"eps and r must be at most {_LARGEST_OF_MOMENTS:g}: squares overflow. Rescale the problem.")
+    return columns
 
 
 def log_integral(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: npt.ArrayLike = 0.0) -> Any:
@@ -251,7 +269,7 @@ def log_integral(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: np
 
 def log_bessel_k(nu: npt.ArrayLike, z: npt.ArrayLike) -> Any:
     """log K_ν(z), modified Bessel function of the second kind, any real order, z > 0, without overflow."""
-    return _broadcast(_log_bessel_k, _check({"nu": -1.0, "z": _SMALLEST}, nu=nu, z=z))
+    return _broadcast(_log_bessel_k, _check({"nu": -1.0, "z": math.sqrt(_SMALLEST_PRODUCT)}, nu=nu, z=z))
 
 
 def mode(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: npt.ArrayLike = 0.0) -> Any:
@@ -263,12 +281,12 @@ def mode(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: npt.ArrayL
 
 def mean(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: npt.ArrayLike = 0.0) -> Any:
     """Mean of v given v > r."""
-    return _broadcast(_mean_variance, _check(_BOUNDS, d=d, eps=eps, lam=lam, r=r), width=2)[..., 0]
+    return _broadcast(_mean_variance, _proper(d, eps, lam, r), width=2)[..., 0]
 
 
 def variance(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: npt.ArrayLike = 0.0) -> Any:
     """Variance of v given v > r."""
-    return _broadcast(_mean_variance, _check(_BOUNDS, d=d, eps=eps, lam=lam, r=r), width=2)[..., 1]
+    return _broadcast(_mean_variance, _proper(d, eps, lam, r), width=2)[..., 1]
 
 
 def sample(
@@ -280,12 +298,10 @@ def sample(
     random_state: RandomState = None,
 ) -> Floats:
     """Exact independent draws of v from the density ∝ v^(−d/2) exp(−ε/2v − λv/2) on v > r."""
-    columns = _check(_BOUNDS, d=d, eps=eps, lam=lam, r=r)
+    columns = _proper(d, eps, lam, r)
     if columns[0].ndim:
         raise ValueError(f"d, eps, lam and r must be single numbers, got shape {columns[0].shape}.")
     d, eps, lam, r = (float(column) for column in columns)
-    if eps == 0 and r == 0 and d >= 2:
-        raise ValueError("eps = r = 0 with d >= 2 has no proper distribution: give a positive r or eps.")
     out = np.empty([check_count(each, "size", at_least=0) for each in (size if isinstance(size, tuple) else (size,))])
     stream = make_streams(as_generator(random_state), 1)[0]
     _sample(d, eps, lam, r, stream, out.reshape(-1))

@@ -66,7 +66,9 @@ def _column_messages(
                 weight = var_j / v if v > 0.0 else 0.5
                 mean[n + k, column] = weight * mean[i, column] + (1.0 - weight) * mean[j, column]
                 variance[n + k, column] = var_i * weight
-                out_contrast[k, column] = (mean[i, column] - mean[j, column]) / math.sqrt(v) if v > 0.0 else math.inf
+                gap = mean[i, column] - mean[j, column]
+                # At v = 0 equal values agree and different ones cannot be.
+                out_contrast[k, column] = gap / math.sqrt(v) if v > 0.0 else (0.0 if gap == 0.0 else math.inf)
                 out_log_variance[k, column] = math.log(v) if v > 0.0 else -math.inf
 
 
@@ -98,7 +100,10 @@ def log_likelihood(tree: Tree, X: Floats, variances: Floats, leaf_noise: Floats)
     """Log density of the observed differences given the tree and Φ = diag(variances): NaN is integrated out."""
     up = column_messages(tree, X, leaf_noise)
     known = ~np.isnan(up.contrast)
-    exponent = np.nansum(up.contrast * up.contrast / variances)
+    if np.any(np.isinf(up.contrast)):
+        return -math.inf
+    with np.errstate(over="ignore"):
+        exponent = np.nansum(up.contrast * up.contrast / variances)
     constant = float((known * np.log(2.0 * math.pi * variances)).sum())
     return -0.5 * float(up.log_variance.sum() + exponent + constant)
 
