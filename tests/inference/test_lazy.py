@@ -33,7 +33,7 @@ def bounds(d, eps, v, log_level):
 @kernel
 def tabulated(table, d, eps):
     _, _, a, b, _ = gig.peak(d, eps, 1.0, 0.0)
-    return tables.log_mass(table, eps, a, b), concave.log_mass(0.0, a, b, -math.inf)
+    return tables.log_mass(table, eps, a, b), concave.log_mass(0.0, a, b, -math.inf), tables.log_local(table, d, eps)
 
 
 def test_bounds_of_the_distribution_function():
@@ -61,8 +61,9 @@ def test_normaliser_beside_laplaces():
     for d in (1, 2, 3, 16, 300):
         table = tables.make_mass_table(d, 1e-4, 1e6)
         for eps in np.logspace(-4, 5.9, 60):
-            value, exact = tabulated(table, float(d), eps)
+            value, exact, log_local = tabulated(table, float(d), eps)
             assert value == pytest.approx(exact, abs=1e-8)
+            assert log_local == pytest.approx(gig.log_integral(d, eps, 1.0), rel=1e-13, abs=1e-8)
             root = np.hypot(1 - d / 2, np.sqrt(eps))
             assert root < 1 or exact >= np.log(2 / np.sqrt(root))
 
