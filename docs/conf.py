@@ -7,9 +7,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "src")]
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices: threads of BLAS only get in each other's way
-os.environ["COALTREE_REPOSITORY"] = str(HERE.parent)  # figures read results of the benchmarks from there
 
-from coaltree import __version__  # noqa: E402
+from coaltree import __version__
 
 project = "coaltree"
 author = "The coaltree developers"
@@ -21,11 +20,10 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "numpydoc",
-    "matplotlib.sphinxext.plot_directive",
-    "matplotlib.sphinxext.figmpl_directive",
     "sphinx_gallery.gen_gallery",
     "docstrings",
     "mathml",
+    "pictures",
     "measured",
     "commands",
 ]
@@ -35,7 +33,7 @@ nitpicky = True
 # Single backticks in docstrings: a link where the name is documented, plain code elsewhere.
 default_role = "py:obj"
 nitpick_ignore_regex = [("py:obj", r".*")]
-suppress_warnings = ["config.cache", "toc.empty_glob"]
+suppress_warnings = ["config.cache"]
 
 # ---- Markdown
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence", "attrs_block"]
@@ -46,15 +44,6 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the numpy sections of the docstrings say what arguments are
 autosummary_generate = False
 numpydoc_show_class_members = False  # autodoc lists them
-
-# ---- pictures
-plot_html_show_source_link = False
-plot_html_show_formats = False
-plot_formats = [("png", 96)]
-plot_srcset = ["2x"]
-plot_rcparams = {"font.size": 9.0, "savefig.facecolor": "white"}
-plot_apply_rcparams = True
-plot_working_directory = str(HERE.parent)
 
 # ---- executed guides
 sphinx_gallery_conf = {

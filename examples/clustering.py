@@ -59,9 +59,7 @@ scaled = pipeline[:-1].transform(train)
 # least one half, darker for more.
 
 support = model.posterior_.clade_support(model.tree_)
-ax = plot_heatmap(
-    model.tree_, scaled, features=wine.feature_names, support=support, n_clusters=model.n_clusters_
-)
+ax = plot_heatmap(model.tree_, scaled, features=wine.feature_names, support=support, n_clusters=model.n_clusters_)
 ax.figure.suptitle("Wine: the posterior's tree and the measurements")
 
 # %%
@@ -86,7 +84,7 @@ ax.set_title("Wine: probability of sharing a cluster, of three")
 # The growers were not used. The curve shows how well each cut of the tree agrees with them, beside average and Ward
 # linkage of the same rows. This is one small subset of one data set: benchmarks/quality.md in the repository has more.
 
-from scipy.cluster.hierarchy import linkage  # noqa: E402
+from scipy.cluster.hierarchy import linkage
 
 trees = {
     "posterior's tree": model.tree_,
@@ -111,8 +109,8 @@ print(places)
 # -------
 # ``save`` writes one file without pickle, so reading one from someone else runs no code.
 
-import tempfile  # noqa: E402
-from pathlib import Path  # noqa: E402
+import tempfile
+from pathlib import Path
 
 with tempfile.TemporaryDirectory() as folder:
     file = Path(folder) / "wine.npz"

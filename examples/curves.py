@@ -60,7 +60,7 @@ right.set_title("Their tree")
 # -------------------------------------------
 # The kernel knows which differences between curves are cheap, and finds more of the clades that were simulated.
 
-from coaltree.metrics import robinson_foulds  # noqa: E402
+from coaltree.metrics import robinson_foulds
 
 for name, each in fitted.items():
     found = 38 - robinson_foulds(each.posterior.mcc_tree(), truth) / 2
@@ -73,9 +73,9 @@ for name, each in fitted.items():
 # of a full grid is recognised, and then whitening and the updates of the kernel's parameters use its Kronecker
 # structure.
 
-from sklearn.gaussian_process.kernels import Matern  # noqa: E402
+from sklearn.gaussian_process.kernels import Matern
 
-from coaltree.model.gp import Columns, GaussianProcess  # noqa: E402
+from coaltree.model.gp import Columns, GaussianProcess
 
 pixels = np.stack(np.meshgrid(np.arange(16.0), np.arange(16.0), indexing="ij"), axis=-1).reshape(-1, 2)
 axes = Columns(Matern(2.0, nu=1.5), [0]) * Columns(Matern(2.0, nu=1.5), [1]) + WhiteKernel(0.1)

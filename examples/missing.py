@@ -56,7 +56,7 @@ print(f"90 % intervals cover {covered:.0%} of {len(true)} entries")
 # The error is relative to filling in the mean of each column. benchmarks/learning.md has this comparison for more
 # tables, with the number of neighbours chosen in the neighbours' favour.
 
-from sklearn.impute import KNNImputer  # noqa: E402
+from sklearn.impute import KNNImputer
 
 baseline = np.sqrt(np.mean((np.broadcast_to(np.nanmean(X, axis=0), X.shape)[hidden] - true) ** 2))
 for name, filled in {

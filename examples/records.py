@@ -71,14 +71,12 @@ for k, codes in enumerate(factors.top_codes(3)):
 # ----------------------------
 # A short run, to keep this page quick. For a result use the defaults at least, and read :doc:`/diagnostics`.
 
-import pandas as pd  # noqa: E402
+import pandas as pd
 
 model = ct.CoalescentProbit(n_iter=250, burn_in=100, n_chains=1, n_particles=10, random_state=0)
 model.fit(X, pd.DataFrame(Y, columns=names))
 support = model.posterior_.clade_support(model.tree_)
-ax = plot_outcome_tree(
-    model.tree_, model.coef_, features=[f"factor {k + 1}" for k in range(6)], support=support
-)
+ax = plot_outcome_tree(model.tree_, model.coef_, features=[f"factor {k + 1}" for k in range(6)], support=support)
 ax.figure.suptitle("Outcomes of the simulated cohort")
 
 # %%

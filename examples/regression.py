@@ -44,7 +44,7 @@ print(dict(zip(names, Y.sum(axis=0).astype(int).tolist(), strict=True)))
 # Nothing has to be tuned: the size of coefficients, how far outcomes differ and which are related are learned. Labels
 # may be missing (NaN). Give a DataFrame for names, or name the leaves as here.
 
-import pandas as pd  # noqa: E402
+import pandas as pd
 
 model = ct.CoalescentProbit(n_iter=500, burn_in=200, n_chains=2, n_particles=20, random_state=0)
 model.fit(X, pd.DataFrame(Y, columns=names))
@@ -68,9 +68,7 @@ for name in ("r_hat", "bulk_ess", "acceptance"):
 draws = model.fit_.coef_draws.reshape(-1, 9, 5)
 low, high = np.quantile(draws, [0.025, 0.975], axis=0)
 support = model.posterior_.clade_support(model.tree_)
-ax = plot_outcome_tree(
-    model.tree_, model.coef_, features=features, support=support, sure=(low > 0) | (high < 0)
-)
+ax = plot_outcome_tree(model.tree_, model.coef_, features=features, support=support, sure=(low > 0) | (high < 0))
 ax.figure.suptitle("Nine outcomes: their tree and their coefficients")
 
 # %%
@@ -93,8 +91,8 @@ print(f"node {last_but_root} ({', '.join(members)}): AUC for any of them {roc_au
 # ``compare`` fits every method on the same folds and gives paired bootstrap intervals. Three folds of four hundred
 # cases keep this page quick and settle little; benchmarks/regression.md in the repository has ten folds on real tables.
 
-from coaltree.regression.baselines import BASELINES  # noqa: E402
-from coaltree.regression.comparison import compare  # noqa: E402
+from coaltree.regression.baselines import BASELINES
+from coaltree.regression.comparison import compare
 
 ours = ct.CoalescentProbit(n_iter=300, burn_in=100, n_chains=1, n_particles=20, random_state=0)
 comparison = compare(

@@ -45,9 +45,7 @@ print(model.posterior_)
 
 tree, posterior = model.tree_, model.posterior_
 support = posterior.clade_support(tree)
-ax = plot_dendrogram(
-    tree, support=support, intervals=posterior.time_intervals(tree), n_clusters=model.n_clusters_
-)
+ax = plot_dendrogram(tree, support=support, intervals=posterior.time_intervals(tree), n_clusters=model.n_clusters_)
 ax.set_title("Iris: a tree with the probability of each clade")
 
 # %%
@@ -104,7 +102,7 @@ print(tree.to_newick(support=support, digits=3)[:90], "…")
 # *Look at the chain.* The trace should wander about a level after the shaded burn-in, without a drift. The effective
 # sample size in each title is the number of independent draws that the kept part is worth.
 
-from coaltree.plots import plot_traces  # noqa: E402
+from coaltree.plots import plot_traces
 
 axes = plot_traces(model.trace_, burn_in=10)
 axes[0].figure.suptitle("Traces of the learned quantities")

@@ -1,11 +1,15 @@
 """The command line's reference, from the commands themselves."""
 
+import importlib
+from enum import Enum
+
 import typer
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
 from coaltree.cli import app as coaltree
+
 
 def find_command(words):
     """Return the click command that `coaltree WORDS` runs."""
@@ -24,7 +28,9 @@ def _default(parameter):
 
 
 def _choices(parameter):
-    found = getattr(parameter.type, "choices", None)
+    kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)  # typer since 0.26
+    found = list(kind) if isinstance(kind, type) and issubclass(kind, Enum) else ()
+    found = found or getattr(getattr(parameter, "type", None), "choices", None) or ()
     return " One of " + ", ".join(f"`{getattr(each, 'value', each)}`" for each in found) + "." if found else ""
 
 
@@ -35,7 +41,7 @@ def describe(command):
         if parameter.name == "help":
             continue
         if parameter.param_type_name == "argument":
-            names = f"`{parameter.human_readable_name.upper()}`"
+            names = f"`{parameter.name.upper()}`"
         else:
             names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
         needed = " Required." if parameter.required else ""
@@ -58,7 +64,22 @@ class Command(SphinxDirective):
         return [container]
 
 
+class Written(SphinxDirective):
+    """`{written} coaltree.cli.cluster`: the files that a command writes, from the list it prints itself."""
+
+    required_arguments = 1
+
+    def run(self):
+        """Make a table of MEANING."""
+        meaning = importlib.import_module(self.arguments[0]).MEANING
+        lines = ["| file | what it is |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in meaning.items())]
+        container = nodes.container()
+        self.state.nested_parse(StringList(lines, source=self.arguments[0]), self.content_offset, container)
+        return [container]
+
+
 def setup(app):
-    """Register the directive."""
+    """Register the directives."""
     app.add_directive("command", Command)
+    app.add_directive("written", Written)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,14 +1,12 @@
 """Tables of benchmarks/*.md in the pages, copied at build: numbers cannot drift from what was measured.
 
-    ```{benchmark} learning.md
-    :section: noise             # text of the heading above the table; default: the first table of the file
-    :rows: iris; wine           # rows by their first cell
-    :where: n = 128             # rows by the value of a column
-    :columns: tree, ARI area    # which columns
-    ```
+The directive `{benchmark} learning.md` shows the first table of a file. Options choose: `:section: noise` the table
+below a heading with that text, `:rows: iris; wine` rows by their first cell, `:where: n = 128` rows by the value of a
+column, `:columns: tree, ARI area` columns.
 """
 
 from pathlib import Path
+from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -64,7 +62,7 @@ class Benchmark(SphinxDirective):
     """Show a part of a table of benchmarks."""
 
     required_arguments = 1
-    option_spec = {name: directives.unchanged_required for name in ("section", "rows", "where", "columns")}
+    option_spec: ClassVar = dict.fromkeys(("section", "rows", "where", "columns"), directives.unchanged_required)
 
     def run(self):
         """Parse the selected rows as Markdown."""

@@ -1,6 +1,5 @@
 """Log evidence of the samplers against tpost's, from benchmarks/evidence.md."""
 
-import os
 import re
 from pathlib import Path
 
@@ -11,7 +10,8 @@ from coaltree.plots import PALETTE
 
 SHOWN = ("mpost1", "mpost2", "postpost", "smc1")
 NUMBER = re.compile(r"([+-][\d.]+) ± ([\d.]+)")
-lines = (Path(os.environ["COALTREE_REPOSITORY"]) / "benchmarks" / "evidence.md").read_text(encoding="utf-8").splitlines()
+file = Path(__file__).parents[2] / "benchmarks" / "evidence.md"
+lines = file.read_text(encoding="utf-8").splitlines()
 table = [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines if line.startswith("|")]
 head, rows = table[0], [row for row in table[2:] if len(row) == len(table[0])]
 place = {name: head.index(name) for name in ("n", "d", *SHOWN)}

@@ -18,7 +18,9 @@ for node in range(2 * n - 2):
     inside = node < 2 * n - 3
     colour = PALETTE[labels[tree.leaves(node)[0]]] if inside else "0.6"
     left.plot(*nodes[[node, parents[node]]].T, color=colour, linewidth=0.8, zorder=1)
-left.scatter(*nodes[n:].T, s=12, facecolor="white", edgecolor="0.3", linewidth=0.8, zorder=2, label="ancestors, estimated")
+left.scatter(
+    *nodes[n:].T, s=12, facecolor="white", edgecolor="0.3", linewidth=0.8, zorder=2, label="ancestors, estimated"
+)
 for k in range(3):
     left.scatter(*X[labels == k].T, s=28, color=PALETTE[k], zorder=3, marker="os^"[k], label=f"cluster {k + 1}")
 left.legend(frameon=False, fontsize=8)

@@ -12,7 +12,9 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 3.2), layout="constrain
 for k, eps in enumerate((0.5, 3.0, 9.0)):
     style = ("-", "--", "-.")[k]
     log_density = -0.5 * D * np.log(v) - 0.5 * eps / v - 0.5 * RATE * v
-    left.plot(v / 2, 2 * np.exp(log_density - gig.log_integral(D, eps, RATE, 0.0)), style, color=PALETTE[k], label=f"{eps:g}")
+    left.plot(
+        v / 2, 2 * np.exp(log_density - gig.log_integral(D, eps, RATE, 0.0)), style, color=PALETTE[k], label=f"{eps:g}"
+    )
     r = 1.6
     alive = v > r
     truncated = 2 * np.exp(log_density[alive] - gig.log_integral(D, eps, RATE, r))
