@@ -30,6 +30,7 @@ extensions = [
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "_ext", "figures", "auto_examples/**/*.ipynb", "auto_examples/**/*.json"]
 nitpicky = True
+smartquotes = False  # quotation marks in docstrings are often code
 # Single backticks in docstrings: a link where the name is documented, plain code elsewhere.
 default_role = "py:obj"
 nitpick_ignore_regex = [("py:obj", r".*")]

@@ -11,7 +11,7 @@ the tree have similar coefficients, and an outcome that is like no other stands 
 # %%
 # Data with a known tree
 # ----------------------
-# Nine outcomes in three groups, five features, four hundred cases. Within a group coefficients are alike; prevalences
+# Nine outcomes in three groups, ten features, four hundred cases. Within a group coefficients are alike; prevalences
 # run from a few per cent to a third.
 
 import numpy as np
@@ -21,16 +21,16 @@ import coaltree as ct
 from coaltree.plots import plot_auc, plot_calibration, plot_node_models, plot_outcome_tree
 
 rng = np.random.default_rng(7)
-features = ["age", "weight", "smoking", "exercise", "pressure"]
-groups = 0.6 * rng.normal(size=(3, 5))
-beta = np.repeat(groups, 3, axis=0) + 0.12 * rng.normal(size=(9, 5))
+features = [f"marker {k}" for k in range(1, 11)]
+groups = 0.45 * rng.normal(size=(3, 10))
+beta = np.repeat(groups, 3, axis=0) + 0.1 * rng.normal(size=(9, 10))
 mu = np.tile([-0.6, -1.5, -2.3], 3)
 names = [f"{letter}{number}" for letter in "ABC" for number in (1, 2, 3)]
 
 
 def simulate(n):
     """Draw features and outcomes of n cases."""
-    X = rng.normal(size=(n, 5))
+    X = rng.normal(size=(n, 10))
     return X, (X @ beta.T + mu + rng.normal(size=(n, 9)) > 0).astype(float)
 
 
@@ -46,7 +46,7 @@ print(dict(zip(names, Y.sum(axis=0).astype(int).tolist(), strict=True)))
 
 import pandas as pd
 
-model = ct.CoalescentProbit(n_iter=500, burn_in=200, n_chains=2, n_particles=20, random_state=0)
+model = ct.CoalescentProbit(n_iter=400, burn_in=150, n_chains=2, n_particles=20, random_state=0)
 model.fit(X, pd.DataFrame(Y, columns=names))
 
 # %%
@@ -65,7 +65,7 @@ for name in ("r_hat", "bulk_ess", "acceptance"):
 # The heat map has a row an outcome, in the order of the tree. Coefficients whose 95 % interval leaves out zero are
 # marked.
 
-draws = model.fit_.coef_draws.reshape(-1, 9, 5)
+draws = model.fit_.coef_draws.reshape(-1, 9, 10)
 low, high = np.quantile(draws, [0.025, 0.975], axis=0)
 support = model.posterior_.clade_support(model.tree_)
 ax = plot_outcome_tree(model.tree_, model.coef_, features=features, support=support, sure=(low > 0) | (high < 0))
@@ -94,7 +94,7 @@ print(f"node {last_but_root} ({', '.join(members)}): AUC for any of them {roc_au
 from coaltree.regression.baselines import BASELINES
 from coaltree.regression.comparison import compare
 
-ours = ct.CoalescentProbit(n_iter=300, burn_in=100, n_chains=1, n_particles=20, random_state=0)
+ours = ct.CoalescentProbit(n_iter=200, burn_in=80, n_chains=1, n_particles=20, random_state=0)
 comparison = compare(
     {"coalescent": ours, "ml_probit": BASELINES["ml_probit"](), "ridge": BASELINES["ridge"]()},
     X,

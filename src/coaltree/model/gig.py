@@ -226,6 +226,15 @@ def log_integral(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: np
     Relative error of the integral below 1e-10 wherever the result can say so: a double near 10¹⁰ has an ulp of
     2e-6, so for |log I| ≫ 1 read it as an error of 1e-10 or 8 ulp of log I, whichever is larger. The integral
     diverges, and the result is +inf, for ε = r = 0 and d ≥ 2.
+
+    Parameters
+    ----------
+    d, eps, lam, r : array-like
+        Dimension d > 0, squared distance ε ≥ 0, rate λ > 0 and accumulated variance r ≥ 0; they are broadcast.
+
+    Returns
+    -------
+    float or ndarray
     """
     _check(d, eps, lam, r)
     return _broadcast(_log_integral, d, eps, lam, r)
@@ -267,7 +276,21 @@ def sample(
     size: int | tuple[int, ...] = 1,
     random_state: RandomState = None,
 ) -> Floats:
-    """Exact independent draws of v from the density ∝ v^(−d/2) exp(−ε/2v − λv/2) on v > r."""
+    """Exact independent draws of v from the density ∝ v^(−d/2) exp(−ε/2v − λv/2) on v > r.
+
+    Parameters
+    ----------
+    d, eps, lam, r : float
+        As in `log_integral`.
+    size : int or tuple of int
+        Shape of the result.
+    random_state : int, Generator, …
+        Seed.
+
+    Returns
+    -------
+    ndarray (size)
+    """
     _check(d, eps, lam, r)
     if eps == 0 and r == 0 and d >= 2:
         raise ValueError("eps = r = 0 with d >= 2 has no proper distribution: give a positive r or eps.")
