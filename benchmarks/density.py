@@ -1,6 +1,6 @@
 """Held-out log predictive density: `CoalescentClustering` beside a Gaussian mixture and a kernel density.
 
-    python -m benchmarks.density [--splits 5] [--out benchmarks/density.md]
+    python -m benchmarks.density [--splits 5] [--rows 300] [--only NAME] [--out benchmarks/density.md]
 
 Tables are standardised, and reduced by PCA where they are wide; a fifth of the rows is held out. The mixture's number
 of components and covariance type and the kernel's bandwidth are chosen by five-fold cross-validation on the training
@@ -72,10 +72,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--rows", type=int, default=300, help="at most so many rows a table")
+    parser.add_argument("--only", help="tables whose name holds this")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     lines = [f"| data, {options.splits} splits | " + " | ".join(MODELS) + " |", "|---" * (len(MODELS) + 1) + "|"]
     for name, X in tables():
+        if options.only and options.only not in name:
+            continue
         found = [measure(X, seed, options.rows) for seed in range(options.splits)]
         cells = []
         for model in MODELS:

@@ -4,7 +4,8 @@
 
 FOLDER holds usps.npz (X, y). Both measures are 1 for a tree that keeps classes together and use no number of clusters.
 `greedy` rules and `refined` (the greedy tree by peaks, climbing to the nearest maximum of the joint) see Φ = φI with φ
-learned from the tree; `race` is the best of a few particles of smc1 at the same φ; `MCC` and `best` are
+learned from the tree; `race` is the best of a few particles of smc1 at the same φ; `mean` is `mean_tree` of RACES
+particles that never met, by average linkage and by Ward's; `MCC`, `best` and `mean` of the posterior are
 CoalescentClustering's. Rows marked `matern` see a Matérn-3/2 kernel over the pixels of an image, learned on 500 rows.
 Slow methods are left out above the number of rows they can handle in minutes.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,7 @@ from coaltree.model.diffusion import scatter
 from coaltree.model.kernels import Columns
 
 POSTERIOR_ROWS, RACE_ROWS, REFINED_ROWS = 300, 600, 1000
+RACES = 40
 
 
 def scaled(tree, X, covariance):
@@ -65,6 +68,13 @@ def matern(X, side, n_rounds=4, n_updates=15):
     return state.matrix()
 
 
+def races(X, phi):
+    """Trees of runs of one particle each: they share nothing but the data, so their mean is a steady one."""
+    runs = [ct.sample_posterior(X, phi, method="smc1", n_particles=1, random_state=seed) for seed in range(RACES)]
+    arrays = {name: np.concatenate([getattr(run, name) for run in runs]) for name in ("children", "times", "log_joint")}
+    return replace(runs[0], weights=np.full(RACES, 1.0 / RACES), **arrays)
+
+
 def genie(X):
     from genieclust import Genie
 
@@ -85,10 +95,15 @@ def trees(X, side):
         yield "greedy, refined", refine(tree, X, phi, max_sweeps=10, temperature=0.0)
     if len(X) <= RACE_ROWS:
         yield "race, best of 10", ct.sample_posterior(X, phi, method="smc1", n_particles=10).best_tree()
+    apart = races(X, phi)
+    yield f"race, mean of {RACES}", apart.mean_tree()
+    yield f"race, mean of {RACES}, Ward", apart.mean_tree("ward")
     if len(X) <= POSTERIOR_ROWS:
         model = ct.CoalescentClustering(n_iter=20, burn_in=10, n_particles=30, random_state=0, n_clusters=2).fit(X)
         yield "posterior, MCC", model.tree_
         yield "posterior, best", model.posterior_.best_tree()
+        yield "posterior, mean", model.posterior_.mean_tree()
+        yield "posterior, mean, Ward", model.posterior_.mean_tree("ward")
     if side:
         tree, phi = peak_tree(X, matern(X, side))
         yield "greedy, peak, matern", tree

@@ -37,6 +37,13 @@ def as_generator(random_state: RandomState = None) -> np.random.Generator:
     )
 
 
+def describe(random_state: RandomState) -> int | str | None:
+    """What a result tells of its seed: the number; nothing (None) if it was drawn; else the name of what was given."""
+    if random_state is None or isinstance(random_state, numbers.Integral):
+        return None if random_state is None else int(random_state)
+    return type(random_state).__name__
+
+
 def make_streams(rng: np.random.Generator, n_streams: int) -> Stream:
     """Draw `n_streams` independent stream states, shape (n_streams, 4)."""
     return rng.integers(1, 2**64, size=(n_streams, 4), dtype=np.uint64, endpoint=False)

@@ -97,6 +97,10 @@ def test_files_agree_with_each_other(run, summary):
     trees, weights = formats.nexus_with_weights((out / "posterior.nex").read_text(encoding="utf-8"))
     np.testing.assert_allclose(weights, post.weights)
     np.testing.assert_allclose(trees[1].cophenetic(), post[1].cophenetic(), rtol=1e-4)
+    annotated = (out / "tree.nex").read_text(encoding="utf-8")
+    (same,) = formats.from_nexus(annotated)
+    np.testing.assert_allclose(same.cophenetic(), tree.cophenetic(), rtol=1e-4)
+    assert annotated.count("height_95%_HPD={") == N - 1
     linkage = read_csv(out / "linkage.csv")
     Z = [[float(row[key]) for key in ("left", "right", "time", "size")] for row in linkage]
     assert ct.Tree.from_linkage(Z, names=post.names) == post.mcc_tree()

@@ -146,6 +146,14 @@ def test_given_axes_are_used():
     assert plot_node_models(make_tree(3), np.ones((5, 2)), ax) is ax
 
 
+@pytest.mark.parametrize("plot", [plot_auc, plot_calibration])
+def test_unknown_methods_and_missing_labels(plot):
+    with pytest.raises(ValueError, match="methods must be among ours, ridge, lasso, got 'rigde'"):
+        plot(make_comparison(2), methods=["rigde"])
+    with pytest.raises(ValueError, match="labels must have one name for each of 3 methods"):
+        plot(make_comparison(2), labels=["Ours"])
+
+
 def test_bad_input():
     tree = make_tree(3)
     with pytest.raises(ValueError, match="sure"):

@@ -226,6 +226,24 @@ def test_mcc_tie_goes_to_the_highest_joint():
     assert posterior.mcc_tree() == trees[1]
 
 
+@pytest.mark.parametrize("linkage", ["average", "complete", "single"])
+def test_mean_tree_of_one_tree_is_that_tree(posterior, linkage):
+    one = posterior.sample(1, random_state=0)
+    mean = one.mean_tree(linkage)
+    np.testing.assert_allclose(mean.cophenetic(), one[0].cophenetic())
+    assert mean.names == NAMES
+
+
+def test_mean_tree_averages_over_pairs(posterior):
+    mean, expected = posterior.mean_tree(), posterior.cophenetic()
+    clades = mean.clades()
+    for (left, right), time in zip(mean.children, mean.times, strict=True):
+        sides = [clades[node - 10] if node >= 10 else np.arange(10) == node for node in (left, right)]
+        np.testing.assert_allclose(time, expected[np.ix_(*sides)].mean())
+    with pytest.raises(ValueError, match="linkage must be one of 'average'"):
+        posterior.mean_tree("median")
+
+
 def test_mcc_never_takes_a_tree_without_weight():
     tree = random_tree(np.random.default_rng(0), 6)
     trees = [tree, Tree(tree.children, tree.times * 2)]

@@ -187,6 +187,10 @@ def test_any_transformer_and_too_few_codes():
     train, _ = planted(np.random.default_rng(2), 100)
     model = CodeFactors(transformer=TruncatedSVD(3, random_state=0), min_subjects=5)
     assert model.fit_transform(train).shape == (100, 3)
+    for name in ("svd", "lda"):
+        assert CodeFactors(3, min_subjects=5, transformer=name).fit_transform(train).shape == (100, 3)
+    with pytest.raises(ValueError, match="transformer must be one of"):
+        CodeFactors(transformer="pca")
     with pytest.raises(RecordsError, match="fewer than 9 factors"):
         CodeFactors(n_factors=9, min_subjects=5).fit_transform(train)
 

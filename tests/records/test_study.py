@@ -135,6 +135,7 @@ def test_a_damaged_file_is_computed_again(tmp_path):
         (("2009-01-01", "2019-01-01"), "the cohort is empty"),
         (('/prices.csv"', '/no.csv"'), "does not exist"),
         (('path = "', 'path = "nowhere'), "does not exist"),
+        (("n_factors = 4", "n_factors = 4\ntransformer = 'nmff'"), "Did you mean 'nmf'"),
         (("n_factors = 4", "n_factors = 4000"), "fewer than 4000 factors"),
     ],
 )

@@ -19,7 +19,7 @@ import typer
 from coaltree._version import __version__
 from coaltree.cli.fit import Effort, FitOptions, Fitted, fit_table, settle
 from coaltree.cli.folder import SUMMARY, FolderError, replaced_folder
-from coaltree.cli.results import POSTERIOR_NEXUS, REPORT, TREE, timed, write_trees
+from coaltree.cli.results import ANNOTATED, POSTERIOR_NEXUS, REPORT, TREE, timed, write_trees
 from coaltree.cli.table import Table, TableError, read_table
 from coaltree.inference.learn import GREEDY
 from coaltree.posterior.diagnostics import effective_sample_size
@@ -32,6 +32,7 @@ MEANING = {
     REPORT: "open this: the tree, the clusters, what to believe",
     LABELS: "cluster of every row, and how sure that is",
     TREE: "the tree with clade supports, for any tree viewer",
+    ANNOTATED: "the same with intervals of the merge times, for FigTree and BEAST tools",
     POSTERIOR_NEXUS: "all trees with their weights, for any tree viewer",
     POSTERIOR: "the same for Python: coaltree.TreePosterior.load(path)",
     LINKAGE: "the merges, as scipy and R know them",

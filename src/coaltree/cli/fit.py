@@ -123,7 +123,7 @@ def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, effort: Ef
     posterior = learning.posterior_
     if effort.learn_by != effort.method:
         posterior = _sample(learning.completed_, learning.covariance_, learning.leaf_noise_, options, effort)
-    # The sampler is handed a generator, whose name tells nothing; the seed does.
+    # The last sampler may have been handed a generator, whose name tells nothing; the seed does.
     posterior = replace(posterior, names=names, info={**posterior.info, "random_state": options.seed})
     tree = posterior.mcc_tree()
     scores = None if options.n_clusters else score_clusters(posterior, tree)

@@ -18,7 +18,7 @@ import typer
 from coaltree._version import __version__
 from coaltree.cli.folder import SUMMARY, FolderError, replaced_folder
 from coaltree.cli.pairing import Data, read_data
-from coaltree.cli.results import DIGITS, POSTERIOR_NEXUS, REPORT, TREE, write_trees
+from coaltree.cli.results import ANNOTATED, DIGITS, POSTERIOR_NEXUS, REPORT, TREE, write_trees
 from coaltree.cli.table import TableError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ MEANING = {
     NODES: "the models of the inner nodes of the tree",
     PREDICTIONS: "out-of-fold probabilities of every row and outcome",
     TREE: "the tree of outcomes with clade supports, for any tree viewer",
+    ANNOTATED: "the same with intervals of the merge times, for FigTree and BEAST tools",
     POSTERIOR_NEXUS: "all trees of the posterior, for any tree viewer",
     SUMMARY: "version, parameters, seed, diagnostics",
 }

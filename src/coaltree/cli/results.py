@@ -12,17 +12,19 @@ import numpy.typing as npt
 import typer
 
 from coaltree import formats
+from coaltree.posterior.annotate import to_annotated_nexus
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.tree import Tree
 
-TREE, POSTERIOR_NEXUS, REPORT = "tree.nwk", "posterior.nex", "report.html"
+TREE, ANNOTATED, POSTERIOR_NEXUS, REPORT = "tree.nwk", "tree.nex", "posterior.nex", "report.html"
 DIGITS = 6
 
 
 def write_trees(folder: Path, tree: Tree, posterior: TreePosterior) -> npt.NDArray[np.float64]:
-    """Write the tree with its supports as Newick and all trees with their weights as Nexus; return the supports."""
+    """Write the tree with its supports, again with intervals for FigTree, and all trees; return the supports."""
     support = posterior.clade_support(tree)
     (folder / TREE).write_text(tree.to_newick(support=support, digits=DIGITS) + "\n", encoding="utf-8")
+    (folder / ANNOTATED).write_text(to_annotated_nexus(posterior, tree), encoding="utf-8")
     nexus = formats.to_nexus(list(posterior), weights=posterior.weights, digits=DIGITS)
     (folder / POSTERIOR_NEXUS).write_text(nexus, encoding="utf-8")
     return support

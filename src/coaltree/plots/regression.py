@@ -224,11 +224,7 @@ def plot_auc(
     Axes
         The axes drawn on. Outcomes without both classes are listed without a dot.
     """
-    chosen = list(comparison.methods) if methods is None else list(methods)
-    missing = [name for name in chosen if name not in comparison.methods]
-    if missing:
-        raise ValueError(f"methods must be among {', '.join(comparison.methods)}, got {missing[0]!r}.")
-    texts = chosen if labels is None else [str(label) for label in labels]
+    chosen, texts = _choose_methods(comparison, methods, labels)
     n_outcomes, n_methods = len(comparison.outcomes), len(chosen)
     order = np.argsort(-comparison.n_events, kind="stable")  # the axis runs upwards: the rarest outcome comes last
     if ax is None:
@@ -291,6 +287,20 @@ def plot_auc(
     return ax
 
 
+def _choose_methods(
+    comparison: Comparison, methods: Sequence[str] | None, labels: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    """Methods to draw and their names in the legend."""
+    chosen = list(comparison.methods) if methods is None else list(methods)
+    missing = [name for name in chosen if name not in comparison.methods]
+    if missing:
+        raise ValueError(f"methods must be among {', '.join(comparison.methods)}, got {missing[0]!r}.")
+    texts = chosen if labels is None else [str(label) for label in labels]
+    if len(texts) != len(chosen):
+        raise ValueError(f"labels must have one name for each of {len(chosen)} methods, got {len(texts)}.")
+    return chosen, texts
+
+
 def plot_calibration(
     comparison: Comparison,
     ax: Axes | None = None,
@@ -322,8 +332,7 @@ def plot_calibration(
     Axes
         The axes drawn on, with square-root scales that open up the low rates.
     """
-    chosen = list(comparison.methods) if methods is None else list(methods)
-    texts = chosen if labels is None else [str(label) for label in labels]
+    chosen, texts = _choose_methods(comparison, methods, labels)
     if ax is None:
         _, ax = plt.subplots(figsize=(4.8, 4.6), layout="constrained")
     top = 0.0

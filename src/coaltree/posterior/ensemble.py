@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from coaltree.posterior import consensus, storage
 from coaltree.posterior.consensus import ConsensusTree
 from coaltree.randomness import RandomState, as_generator
 from coaltree.tree import Tree
+from coaltree.validation import check_choice
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -183,6 +184,24 @@ class TreePosterior:
         score = consensus.clade_credibility(consensus.clade_ids(self.children), self.weights)
         tied = np.flatnonzero(np.isclose(score, score.max(), rtol=1e-10, atol=1e-10))
         return self[int(tied[np.argmax(self.log_joint[tied])])]
+
+    def mean_tree(self, linkage: Literal["average", "complete", "single", "ward"] = "average") -> Tree:
+        """Tree of the posterior mean merge times: scipy's linkage of `cophenetic()`.
+
+        It is made of all trees, where `mcc_tree` picks one of them, and is the steadier the more the trees differ.
+
+        Parameters
+        ----------
+        linkage : {"average", "complete", "single", "ward"}
+            "average" keeps the scale: merge times are mean times over pairs. "ward" favours clusters of even size, and
+            its heights are not times.
+        """
+        from scipy.cluster import hierarchy
+        from scipy.spatial.distance import squareform
+
+        check_choice(linkage, "linkage", ("average", "complete", "single", "ward"))
+        pairs = squareform(self.cophenetic(), checks=False)
+        return Tree.from_linkage(hierarchy.linkage(pairs, linkage), names=self.names)
 
     def consensus(self, threshold: float = 0.5) -> ConsensusTree:
         """Majority-rule consensus: the clades with support above one half and at least `threshold`."""

@@ -6,6 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from coaltree.posterior.checkpoint import Checkpoint
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.rejuvenate import rejuvenate
 from coaltree.posterior.sampling import check_sampler, leaf_names, sample_posterior
-from coaltree.randomness import RandomState, as_generator
+from coaltree.randomness import RandomState, as_generator, describe
 from coaltree.validation import check_count, check_data, check_leaf_noise
 
 Floats = npt.NDArray[np.float64]
@@ -144,6 +145,7 @@ def learn_posterior(
         if n_sweeps is None:
             n_sweeps = min(N_SWEEPS, AFFORDABLE // (n_particles * n**2))
         posterior = rejuvenate(posterior, X_array, middle.matrix(), middle_noise, n_sweeps, n_jobs, rng)
+    posterior = replace(posterior, info={**posterior.info, "random_state": describe(random_state)})
     trace = {name: np.array([draw.covariance.values[name] for draw in learned.draws]) for name in middle.values}
     trace["leaf_noise"] = np.array([draw.leaf_noise[0] for draw in learned.draws])
     trace["last_time"] = np.array([draw.tree.times[-1] for draw in learned.draws])

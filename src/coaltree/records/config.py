@@ -13,6 +13,7 @@ from typing import Any
 from coaltree.records.cohort import CohortRule, as_day
 from coaltree.records.cost import CRITERIA
 from coaltree.records.errors import RecordsError, check_keys, read_toml
+from coaltree.records.features import TRANSFORMERS
 
 SOURCES = ("meds", "omop", "synpuf", "csv")
 COSTS = ("none", "prices", "observed")
@@ -46,11 +47,12 @@ class OutcomeConfig:
 
 @dataclass(frozen=True)
 class FeatureConfig:
-    """Codes to leave out by prefix, how many training subjects must have a code, and the number of factors."""
+    """Codes to leave out by prefix, how many training subjects must have a code, the factors and their number."""
 
     exclude: list[str] = field(default_factory=list)
     min_subjects: int = 20
     n_factors: int = 25
+    transformer: str = "nmf"
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,7 @@ def _resolve(config: StudyConfig, file: Path) -> StudyConfig:
     for where, value, choices in (
         ("[data]: source", config.data.source, SOURCES),
         ("[data]: duplicates", config.data.duplicates, ("keep", "drop")),
+        ("[features]: transformer", config.features.transformer, TRANSFORMERS),
         ("[cost]: source", config.cost.source, COSTS),
         ("[cost]: criterion", config.cost.criterion, CRITERIA),
     ):

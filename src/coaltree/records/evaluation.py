@@ -122,7 +122,7 @@ def _settings(model: ModelConfig) -> str:
 
 def _factors(task: Task) -> Arrays:
     settings = task.config.features
-    model = CodeFactors(settings.n_factors, settings.min_subjects, random_state=task.config.seed)
+    model = CodeFactors(settings.n_factors, settings.min_subjects, settings.transformer, task.config.seed)
     train = model.fit_transform(task.train)
     top = model.top_codes(10)
     return {

@@ -18,7 +18,7 @@ from coaltree.records.codes import BIRTH, DEATH, OBSERVATION_END, OBSERVATION_ST
 from coaltree.records.cohort import Cohort
 from coaltree.records.engine import Events, fetch_large, memory_table, timestamps
 from coaltree.records.errors import RecordsError
-from coaltree.validation import check_count
+from coaltree.validation import check_choice, check_count
 
 Floats = npt.NDArray[np.float64]
 
@@ -78,51 +78,64 @@ def count_codes(events: Events, cohort: Cohort, exclude: Sequence[str] = ()) -> 
     return Counts(matrix, tuple(normal))
 
 
+# The transformers that go by a name, and how a report calls them.
+TRANSFORMERS = {
+    "nmf": "non-negative matrix factorisation",
+    "svd": "truncated singular value decomposition",
+    "lda": "latent Dirichlet allocation",
+}
+
+
 class CodeFactors:
     """Counts → the square root of frequent codes' counts → a transformer, by default NMF → standardised columns.
 
     Parameters
     ----------
     n_factors : int
-        K, for the default transformer.
+        K, for a transformer that is named.
     min_subjects : int
         A code is used if so many training subjects have it.
-    transformer : scikit-learn transformer, optional
-        Instead of NMF; it is copied and fitted on the sparse matrix of square roots.
+    transformer : {"nmf", "svd", "lda"} or scikit-learn transformer
+        A transformer object is copied and fitted on the sparse matrix of square roots.
     random_state : int
-        Seed of NMF.
+        Seed of a transformer that is named.
     """
 
     def __init__(
-        self, n_factors: int = 25, min_subjects: int = 20, transformer: Any = None, random_state: int = 0
+        self, n_factors: int = 25, min_subjects: int = 20, transformer: Any = "nmf", random_state: int = 0
     ) -> None:
         self.n_factors = check_count(n_factors, "n_factors", at_least=1)
         self.min_subjects = check_count(min_subjects, "min_subjects", at_least=1)
+        if _named(transformer):
+            check_choice(transformer, "transformer", TRANSFORMERS)
         self.transformer = transformer
         self.random_state = random_state
 
     def fit_transform(self, counts: Counts) -> Floats:
         """Fit to training subjects and return their factors, (n, K), each with mean 0 and variance 1."""
         from sklearn.base import clone
-        from sklearn.decomposition import NMF
 
         n_subjects = np.asarray((counts.matrix > 0).sum(axis=0)).ravel()
         self.columns_ = np.flatnonzero(n_subjects >= self.min_subjects)
         self.codes_ = tuple(counts.codes[i] for i in self.columns_)
-        if len(self.columns_) < (self.n_factors if self.transformer is None else 1):
+        if len(self.columns_) < (self.n_factors if _named(self.transformer) else 1):
             raise RecordsError(
                 f"{len(self.columns_)} code(s) occur in at least {self.min_subjects} training subjects, fewer than "
                 f"{self.n_factors} factors. Lower features.min_subjects or features.n_factors."
             )
-        if self.transformer is None:
-            model = NMF(self.n_factors, init="nndsvda", tol=1e-3, max_iter=200, random_state=self.random_state)
-        else:
-            model = clone(self.transformer)
-        self.transformer_ = model
+        self.transformer_ = model = self._make() if _named(self.transformer) else clone(self.transformer)
         raw = _quietly(model.fit_transform, self._roots(counts))
         self.mean_, spread = raw.mean(axis=0), raw.std(axis=0)
         self.scale_ = np.where(spread > 0, spread, 1.0)
         return self._standardise(raw)
+
+    def _make(self) -> Any:
+        from sklearn.decomposition import NMF, LatentDirichletAllocation, TruncatedSVD
+
+        if self.transformer == "nmf":
+            return NMF(self.n_factors, init="nndsvda", tol=1e-3, max_iter=200, random_state=self.random_state)
+        kind = TruncatedSVD if self.transformer == "svd" else LatentDirichletAllocation
+        return kind(self.n_factors, random_state=self.random_state)
 
     def transform(self, counts: Counts) -> Floats:
         """Factors of other subjects, (n, K)."""
@@ -149,6 +162,10 @@ class CodeFactors:
 
     def _standardise(self, raw: Any) -> Floats:
         return np.ascontiguousarray((np.asarray(raw, dtype=np.float64) - self.mean_) / self.scale_)
+
+
+def _named(transformer: Any) -> bool:
+    return isinstance(transformer, str)
 
 
 def _quietly(function: Any, argument: Any) -> Any:

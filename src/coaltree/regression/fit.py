@@ -15,7 +15,7 @@ from coaltree.model.covariance import CovarianceFamily
 from coaltree.model.diffusion import messages
 from coaltree.model.family import check_positive
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.randomness import RandomState, as_generator
+from coaltree.randomness import RandomState, as_generator, describe
 from coaltree.regression import links
 from coaltree.regression.chain import ALBERT_CHIB, METHODS, Chain, Settings
 from coaltree.regression.diagnostics import bulk_ess, r_hat
@@ -236,7 +236,7 @@ def fit_probit(
         "n_chains": n_chains,
         "n_particles": n_particles,
         "scale": float(scale),
-        "random_state": random_state if isinstance(random_state, int) else repr(random_state),
+        "random_state": describe(random_state),
     }
     return _gather(chains, prepared, link, names, info)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from coaltree._version import __version__
 from coaltree.records.cohort import CohortRule
 from coaltree.records.evaluation import PROBIT
+from coaltree.records.features import TRANSFORMERS
 from coaltree.records.study import FEWEST, StudyResult, calibration_bins, calibration_rows, shown_count
 from coaltree.report.blocks import facts, figure, note, table, text
 from coaltree.report.page import Page
@@ -298,8 +299,8 @@ def methods_text(result: StudyResult) -> list[str]:
     features = (
         f"Codes were counted by subject in one spelling{excluded}. Codes of at least {study.features.min_subjects} "
         f"training subjects were used ({result.facts['n_codes']} codes); the square roots of their counts were reduced "
-        f"to {study.features.n_factors} factors by non-negative matrix factorisation and standardised. In every fold "
-        "factors were fitted to the training subjects alone and applied to the others."
+        f"to {study.features.n_factors} factors by {TRANSFORMERS[study.features.transformer]} and standardised. In "
+        "every fold factors were fitted to the training subjects alone and applied to the others."
     )
     model = (
         f"The coalescent probit ran {study.model.n_chains} chain(s) of {study.model.n_iter} iterations, the first "

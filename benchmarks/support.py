@@ -1,0 +1,70 @@
+"""Are clade supports honest when everything is learned: the share of true clades among those of a given support.
+
+    python -m benchmarks.support [--replicates 100] [--out benchmarks/support.md]
+
+Trees from the coalescent, data along them with covariance and leaf noise from their priors' range, then
+`CoalescentClustering` with its defaults: it is told neither. Errors are over data sets, whose clades stand and fall
+together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+
+import coaltree as ct
+
+BANDS = ((0.5, 0.6), (0.6, 0.7), (0.7, 0.8), (0.8, 0.9), (0.9, 1.0), (1.0, 1.01))
+CASES = ((16, 4, "spherical", 0.0), (16, 16, "spherical", 0.1), (32, 8, "diagonal", 0.1), (32, 8, "wishart", 0.0))
+
+
+def replicate(n, d, covariance, noise, number):
+    """Sums over the clades of one data set: support, truth and count, by band."""
+    rng = np.random.default_rng([n, d, number])
+    truth = ct.sample_tree(n, random_state=rng)
+    phi = np.eye(d) * (rng.gamma(3.0, size=d) if covariance == "diagonal" else 3.0)
+    if covariance == "wishart":
+        A = rng.normal(size=(d, 2 * d))
+        phi = A @ A.T / (2 * d)
+    X = ct.sample_data(truth, phi, noise, random_state=rng)
+    posterior = ct.CoalescentClustering(covariance, n_clusters=1, random_state=number).fit(X).posterior_
+    true = {clade.tobytes() for clade in truth.clades()}
+    sums = np.zeros((len(BANDS), 3))
+    weights = {}
+    for tree, weight in zip(posterior, posterior.weights, strict=True):
+        for clade in tree.clades()[:-1]:
+            weights[clade.tobytes()] = weights.get(clade.tobytes(), 0.0) + weight
+    for clade, weight in weights.items():
+        for band, (low, high) in enumerate(BANDS):
+            if low <= weight + 1e-9 < high:
+                sums[band] += weight, clade in true, 1.0
+    return sums
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--replicates", type=int, default=100)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    bands = " | ".join("1" if low == 1.0 else f"{low:g}–{high:g}" for low, high in BANDS)
+    lines = [f"| n, d, covariance, noise | {bands} | s a fit |", "|---" * (len(BANDS) + 2) + "|"]
+    for case in CASES:
+        began = time.process_time()
+        sums = np.array([replicate(*case, number) for number in range(options.replicates)])
+        total = sums.sum(axis=0)
+        share = total[:, 1] / total[:, 2]
+        error = (sums[..., 1] - share * sums[..., 2]).std(axis=0, ddof=1) * np.sqrt(len(sums)) / total[:, 2]
+        columns = np.column_stack((100 * share, 100 * error, total[:, 2]))
+        cells = ["{:.0f} ± {:.0f} % of {:.0f}".format(*column) for column in columns]
+        seconds = (time.process_time() - began) / len(sums)
+        lines.append(f"| {', '.join(map(str, case))} | " + " | ".join(cells) + f" | {seconds:.1f} |")
+        print(lines[-1], flush=True)
+    if options.out:
+        options.out.write_text(f"# Clade supports\n\n{__doc__}\n" + "\n".join(lines) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
