@@ -67,7 +67,7 @@ def choose_method(method: str, n: int, d: int) -> str:
 
 
 @contextmanager
-def _in_threads(n_jobs: int | None, n_particles: int) -> Iterator[Callable[[Callable[[int, int], None]], None]]:
+def in_threads(n_jobs: int | None, n_particles: int) -> Iterator[Callable[[Callable[[int, int], None]], None]]:
     """Yield a function that runs `work(first, stop)` over all particles, split among threads."""
     n_threads = min(effective_n_jobs(n_jobs), n_particles)
     edges = np.linspace(0, n_particles, n_threads + 1).astype(int).tolist()
@@ -204,7 +204,7 @@ def run(
     ess_per_step = np.empty(n - 1)
     resampled = np.zeros(n - 1, dtype=bool)
     log_evidence = 0.0
-    with _in_threads(n_jobs, n_particles) as over_particles:
+    with in_threads(n_jobs, n_particles) as over_particles:
         for stage in tqdm(range(n - 1), desc="merges") if progress else range(n - 1):
 
             def work(first: int, stop: int, stage: int = stage) -> None:
