@@ -95,7 +95,7 @@ def ari_curve(tree: Tree, labels: npt.ArrayLike) -> AriCurve:
 def ari_auc(tree: Tree, labels: npt.ArrayLike) -> float:
     """Area under `ari_curve`, linear in the number of clusters, scaled to [0, 1].
 
-    The trapezoidal integral of the index from 1 to n clusters divided by n − 1.
+    The trapezoidal integral of the index from 1 to n clusters divided by n − 1. Parameters are those of `ari_curve`.
     """
     curve = ari_curve(tree, labels)
     return float((curve.ari[1:] + curve.ari[:-1]).mean() / 2.0)

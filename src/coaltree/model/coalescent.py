@@ -21,13 +21,37 @@ def merge_rates(n: int) -> Floats:
 
 
 def log_prior(tree: Tree) -> float:
-    """log p(t, π) = −Σ_k λ_k Δ_k, a density over times and an enumeration of labelled merge histories."""
+    """log p(t, π) = −Σ_k λ_k Δ_k, a density over times and an enumeration of labelled merge histories.
+
+    Parameters
+    ----------
+    tree : Tree
+        Its merge times have the waits Δ_k between them.
+
+    Returns
+    -------
+    float
+    """
     gaps = np.diff(tree.times, prepend=0.0)
     return -float(merge_rates(tree.n_leaves) @ gaps)
 
 
 def sample_tree(n: int, random_state: RandomState = None, names: Any = None) -> Tree:
-    """Draw a tree with `n` leaves from the coalescent."""
+    """Draw a tree with `n` leaves from the coalescent.
+
+    Parameters
+    ----------
+    n : int
+        Number of leaves, at least 2.
+    random_state : int, Generator, …
+        Seed.
+    names : iterable of str, optional
+        One distinct name a leaf.
+
+    Returns
+    -------
+    Tree
+    """
     n = check_count(n, "n", at_least=2)
     rng = as_generator(random_state)
     times = np.cumsum(rng.exponential(1.0 / merge_rates(n)))

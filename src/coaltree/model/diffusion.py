@@ -229,7 +229,23 @@ def log_likelihood(tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any =
 
 
 def log_joint(tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any = 0.0) -> float:
-    """log p(X, t, π) = Σ_k (−λ_k Δ_k + log Z_k)."""
+    """log p(X, t, π) = Σ_k (−λ_k Δ_k + log Z_k).
+
+    Parameters
+    ----------
+    tree : Tree
+        A tree over the rows of X.
+    X : array-like (n, d)
+        One row per leaf. NaN entries are integrated out, which takes a diagonal covariance.
+    covariance : array-like (d, d), optional
+        Covariance Φ of the diffusion per unit of time. Default: the identity.
+    leaf_noise : float or array-like (n,)
+        Variance of each leaf around its true value, in units of the covariance.
+
+    Returns
+    -------
+    float
+    """
     return log_prior(tree) + log_likelihood(tree, X, covariance, leaf_noise)
 
 
@@ -291,10 +307,24 @@ def sample_data(
     random_state: RandomState = None,
     root: Any = None,
 ) -> Floats:
-    """Simulate one row per leaf, shape (n, d): Brownian motion from the root (default: the origin).
+    """Simulate one row per leaf: Brownian motion along the branches, from the root.
 
-    `covariance` is a (d, d) matrix, or an int d for the identity. Leaf noise, in units of the covariance, lengthens
-    the branches to the leaves.
+    Parameters
+    ----------
+    tree : Tree
+        The tree.
+    covariance : array-like (d, d) or int
+        Covariance Φ of the diffusion per unit of time; an int d stands for the identity.
+    leaf_noise : float or array-like (n,)
+        In units of the covariance; it lengthens the branches to the leaves.
+    random_state : int, Generator, …
+        Seed.
+    root : array-like (d,), optional
+        Value at the root. Default: the origin.
+
+    Returns
+    -------
+    ndarray (n, d)
     """
     if np.ndim(covariance) == 0:
         phi = np.eye(check_count(covariance, "covariance (as a dimension d)", at_least=1))

@@ -263,6 +263,15 @@ def log_integral(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: np
     Relative error of the integral below 1e-10 wherever the result can say so: a double near 10¹⁰ has an ulp of
     2e-6, so for |log I| ≫ 1 read it as an error of 1e-10 or 8 ulp of log I, whichever is larger. The integral
     diverges, and the result is +inf, for ε = r = 0 and d ≥ 2.
+
+    Parameters
+    ----------
+    d, eps, lam, r : array-like
+        Dimension d > 0, squared distance ε ≥ 0, rate λ > 0 and accumulated variance r ≥ 0; they are broadcast.
+
+    Returns
+    -------
+    float or ndarray
     """
     return _broadcast(_log_integral, _check(_BOUNDS, d=d, eps=eps, lam=lam, r=r))
 
@@ -297,7 +306,21 @@ def sample(
     size: int | tuple[int, ...] = 1,
     random_state: RandomState = None,
 ) -> Floats:
-    """Exact independent draws of v from the density ∝ v^(−d/2) exp(−ε/2v − λv/2) on v > r."""
+    """Exact independent draws of v from the density ∝ v^(−d/2) exp(−ε/2v − λv/2) on v > r.
+
+    Parameters
+    ----------
+    d, eps, lam, r : float
+        As in `log_integral`.
+    size : int or tuple of int
+        Shape of the result.
+    random_state : int, Generator, …
+        Seed.
+
+    Returns
+    -------
+    ndarray (size)
+    """
     columns = _proper(d, eps, lam, r)
     if columns[0].ndim:
         raise ValueError(f"d, eps, lam and r must be single numbers, got shape {columns[0].shape}.")

@@ -130,7 +130,7 @@ class HuangWand(Full):
     those of the data is as good as another: the default 1e5 is the authors'. A number, or one per column. The a_k are
     integrated out of the state and of `log_prior`, and drawn anew within each update.
 
-    A proper prior, so n ≤ d is allowed; but a full Φ then overfits (MODEL.md §7). A constant column has no posterior.
+    A proper prior, so n ≤ d is allowed; but a full Φ then overfits. A constant column has no posterior.
     """
 
     df: float = 2.0

@@ -193,8 +193,20 @@ def build_cohort(
 ) -> Cohort:
     """Apply the rules in turn.
 
-    `threshold` is one date, or a mapping from subject to date. `inclusion` are codes of which a subject must have one
-    before the threshold (None: no condition).
+    Parameters
+    ----------
+    events : Events
+        From `open_events`.
+    threshold : date, str or mapping
+        One date, or a mapping from subject to date.
+    rule : CohortRule, optional
+        Windows and conditions; the defaults of `CohortRule` if not given.
+    inclusion : Definition, optional
+        Codes of which a subject must have one before the threshold, such as `OutcomeSet.inclusion`.
+
+    Returns
+    -------
+    Cohort
     """
     rule = CohortRule() if rule is None else rule
     per_subject = isinstance(threshold, Mapping)

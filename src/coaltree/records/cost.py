@@ -100,7 +100,21 @@ def load_prices(path: str | Path) -> dict[str, float]:
 
 
 def future_costs(events: Events, cohort: Cohort, prices: Mapping[str, float] | None = None) -> Costs:
-    """Cost of every day of the horizon: events times their code's price, or the payments that events carry."""
+    """Cost of every day of the horizon: events times their code's price, or the payments that events carry.
+
+    Parameters
+    ----------
+    events : Events
+        From `open_events`.
+    cohort : Cohort
+        From `build_cohort`.
+    prices : mapping of code to price, optional
+        From `load_prices`; without it the column `cost` of the events is taken.
+
+    Returns
+    -------
+    Costs
+    """
     first, last = cohort.rule.horizon
     table = events.table.inner_join(cohort.window(first, last), "subject_id")
     table = table.filter(table.time >= table.begins, table.time < table.ends)
@@ -186,7 +200,25 @@ def cost_curves(
     level: float = LEVEL,
     random_state: RandomState = 0,
 ) -> CostCurves:
-    """Split subjects into groups of equal size by risk, and follow the cost of each."""
+    """Split subjects into groups of equal size by risk, and follow the cost of each.
+
+    Parameters
+    ----------
+    costs : Costs
+        From `future_costs`.
+    risk : array-like (n,)
+        Risk of every subject.
+    n_groups : int
+        Number of groups.
+    n_resamples, level : int, float
+        Bootstrap resamples of subjects, and the level of the bands.
+    random_state : int, Generator, …
+        Seed.
+
+    Returns
+    -------
+    CostCurves
+    """
     n_groups = check_count(n_groups, "n_groups", at_least=2)
     risk = np.asarray(risk, dtype=np.float64)
     if len(risk) < 2 * n_groups:
@@ -236,7 +268,25 @@ class NodeSeparation:
 def node_separation(
     costs: Costs, risk: Floats, criterion: str = "rank", n_resamples: int = 200, random_state: RandomState = 0
 ) -> NodeSeparation:
-    """Compare the nodes of a tree by the separation of cost; `risk` has a column a node, (n, n_nodes)."""
+    """Compare the nodes of a tree by the separation of cost.
+
+    Parameters
+    ----------
+    costs : Costs
+        From `future_costs`.
+    risk : ndarray (n, n_nodes)
+        Risk of every subject under the model of every node.
+    criterion : {"rank", "gap"}
+        Choose the node by rank correlation with cost, or by the gap between the highest and the lowest quarter.
+    n_resamples : int
+        Bootstrap resamples, for how often each node is the best.
+    random_state : int, Generator, …
+        Seed.
+
+    Returns
+    -------
+    NodeSeparation
+    """
     check_choice(criterion, "criterion", CRITERIA)
     from scipy.stats import rankdata
 

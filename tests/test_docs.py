@@ -1,0 +1,347 @@
+"""The documentation tells the truth: its pages hang together, its code runs, what it names exists.
+
+What needs no build is checked here; `sphinx-build -W` and `docs/check_site.py` check the rest.
+"""
+
+import importlib
+import importlib.util
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+import coaltree
+from coaltree import plots, records
+from coaltree.cli import app
+from coaltree.inference.greedy import RULES
+from coaltree.inference.proposals import METHODS
+
+REPOSITORY = Path(__file__).parents[1]
+DOCS, EXAMPLES = REPOSITORY / "docs", REPOSITORY / "examples"
+GENERATED = ("_build", "auto_examples", "auto_pictures")
+PAGES = {
+    path.relative_to(DOCS).with_suffix("").as_posix(): path.read_text(encoding="utf-8")
+    for suffix in ("md", "rst")
+    for path in DOCS.rglob(f"*.{suffix}")
+    if not path.relative_to(DOCS).as_posix().startswith(GENERATED)
+}
+GUIDES = {path.stem: path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py")}
+FENCE = re.compile(r"^```(\{?[\w-]*\}?)([^\n]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+
+
+def load(path):
+    """Import a module of the documentation's own."""
+    spec = importlib.util.spec_from_file_location(f"docs_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+check_site = load(DOCS / "check_site.py")
+
+
+def blocks(language, text):
+    return [body for kind, _, body in FENCE.findall(text) if kind == language]
+
+
+def prose(text):
+    return FENCE.sub("", text)
+
+
+# ---- pages
+
+
+def children(name):
+    """Pages that a page lists in its toctrees; a pattern stands for what matches it."""
+    text = PAGES[name]
+    listed = [body for kind, _, body in FENCE.findall(text) if kind == "{toctree}"]
+    listed += re.findall(r"^\.\. toctree::\n((?:   .*\n|\n)*)", text, flags=re.MULTILINE)
+    folder = Path(name).parent
+    for body in listed:
+        for line in (part.strip() for part in body.splitlines()):
+            if line and not line.startswith(":"):
+                if "*" in line:
+                    yield from (page for page in PAGES if re.fullmatch(line.replace("*", ".*"), page))
+                else:
+                    yield (folder / line).as_posix()
+
+
+def test_every_page_is_in_the_contents():
+    seen, waiting = set(), ["index"]
+    while waiting:
+        page = waiting.pop()
+        if page not in seen and not page.startswith(GENERATED):
+            assert page in PAGES, page
+            seen.add(page)
+            waiting += children(page)
+    assert seen == set(PAGES)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in PAGES if (DOCS / f"{name}.md").exists()))
+def test_links_of_a_page_lead_somewhere(name):
+    anchors = {
+        page: set(map(slug, re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE))) for page, text in PAGES.items()
+    }
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(PAGES[name])):
+        if "://" in target:
+            continue
+        page, _, anchor = target.partition("#")
+        page = (Path(name).parent / page).with_suffix("").as_posix() if page else name
+        if page.startswith("auto_examples/"):
+            assert page.removeprefix("auto_examples/") in GUIDES, target
+        else:
+            assert page in PAGES, target
+            assert not anchor or anchor in anchors[page], target
+
+
+def slug(heading):
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+def test_files_and_tests_that_pages_name_exist():
+    named = [
+        (page, each) for page, text in PAGES.items() for each in re.findall(r"`([\w/.-]+/[\w.:/-]+)`", prose(text))
+    ]
+    roots = {path.name for path in REPOSITORY.iterdir()} - {"papers"}  # which may be written later
+    checked = 0
+    for page, target in named:
+        path, _, function = target.partition("::")
+        inside = [
+            base for base in (REPOSITORY, REPOSITORY / "src" / "coaltree") if (base / path.split("/")[0]).exists()
+        ]
+        if path.split("/")[0] not in roots and not inside:
+            continue
+        found = [base / path for base in inside if (base / path).exists()]
+        assert found, f"{page}: {target}"
+        if function:
+            assert f"def {function}(" in found[0].read_text(encoding="utf-8"), f"{page}: {target}"
+        checked += 1
+    assert checked > 30
+
+
+def test_python_names_that_pages_refer_to_exist():
+    named = {each for text in PAGES.values() for each in re.findall(r"\{py:\w+\}`([\w.]+)`", text)}
+    assert len(named) > 10
+    for name in sorted(named):
+        assert resolve(name) is not None, name
+
+
+def resolve(name):
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:cut]))
+        except ImportError:
+            continue
+        for part in parts[cut:]:
+            found = getattr(found, part, None)
+        return found
+    return None
+
+
+def test_no_page_asks_for_the_network():
+    sources = [*PAGES.items(), *((path.name, path.read_text(encoding="utf-8")) for path in DOCS.glob("_[es]*/*.*"))]
+    sources.append(("conf.py", (DOCS / "conf.py").read_text(encoding="utf-8")))
+    for name, text in sources:
+        assert not re.search(r"""(src|href)=["']?https?:|@import|url\(["']?https?:|intersphinx|cdn\.""", text), name
+
+
+# ---- code
+
+
+@pytest.mark.parametrize(
+    ("page", "number"),
+    [(page, i) for page, text in sorted(PAGES.items()) for i in range(len(blocks("python", text)))],
+)
+def test_python_block_runs(page, number, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    exec(compile(blocks("python", PAGES[page])[number], f"{page}.md", "exec"), {"__name__": "docs"})
+
+
+def test_code_is_in_blocks_that_are_checked():
+    known = {"python", "sh", "text", "{toctree}", "{image}", "{benchmark}", "{command}", "{written}"}
+    for page, text in PAGES.items():
+        assert {kind for kind, _, _ in FENCE.findall(text)} <= known, page
+        assert ">>>" not in text, page
+
+
+def command_lines():
+    for page, text in PAGES.items():
+        for body in blocks("sh", text):
+            yield from ((page, line) for line in body.splitlines() if line.startswith("coaltree "))
+
+
+def find_command(words):
+    """Return the click command of some words, and the words that are left."""
+    command, rest = typer.main.get_command(app), list(words)
+    while hasattr(command, "commands"):
+        command = command.commands[rest.pop(0)]
+    return command, rest
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(set(command_lines())))
+def test_command_lines_are_accepted(page, line):
+    command, words = find_command(shlex.split(line)[1:])
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word for word in words if word.startswith("-")} <= known
+    required = {parameter.opts[0] for parameter in command.params if parameter.required and parameter.opts[0][0] == "-"}
+    assert required <= set(words)
+
+
+def test_an_unknown_option_is_seen():
+    with pytest.raises(AssertionError):
+        test_command_lines_are_accepted("", "coaltree cluster table.csv --out results --no-such-option")
+
+
+def test_every_command_is_described():
+    described = set(re.findall(r"^```\{command\} (.+)$", PAGES["cli"], flags=re.MULTILINE))
+    root = typer.main.get_command(app)
+    names = {f"{group} {each}".strip() for group, each in leaves(root)}
+    assert described == names
+
+
+def leaves(command, prefix=""):
+    for name, each in command.commands.items():
+        if hasattr(each, "commands"):
+            yield from leaves(each, f"{prefix} {name}".strip())
+        else:
+            yield prefix, name
+
+
+# ---- the contract
+
+
+def test_public_names_are_in_the_reference():
+    reference = "\n".join(text for page, text in PAGES.items() if page.startswith("api/"))
+    documented = set(re.findall(r"^\.\. auto(?:function|class|data):: (\S+)$", reference, flags=re.MULTILINE))
+    short = {name.rpartition(".")[2] for name in documented}
+    modules = {"metrics", "model", "__version__"}
+    for name in (*(set(coaltree.__all__) - modules), *plots.__all__, *records.__all__):
+        assert name in short, name
+    assert "automodule:: coaltree.metrics" in reference
+    assert "automodule:: coaltree.model.gig" in reference
+
+
+def test_what_the_reference_names_exists():
+    for page, text in PAGES.items():
+        module = re.search(r"^\.\. currentmodule:: (\S+)$", text, flags=re.MULTILINE)
+        for name in re.findall(r"^\.\. auto(?:function|class|data|module):: (\S+)$", text, flags=re.MULTILINE):
+            found = resolve(name if name.startswith("coaltree") else f"{module[1]}.{name}")
+            assert found is not None, f"{page}: {name}"
+
+
+@pytest.mark.parametrize("name", [*METHODS, "auto", *RULES])
+def test_every_method_and_rule_is_described(name):
+    assert f"| `{name}` |" in PAGES["samplers"]
+
+
+# ---- guides and pictures
+
+
+def test_guides_are_in_order():
+    sys.path.insert(0, str(DOCS / "_ext"))
+    try:
+        order = load(DOCS / "_ext" / "guides.py")
+    finally:
+        sys.path.pop(0)
+    assert set(order.GUIDES) == set(GUIDES)
+
+
+@pytest.mark.parametrize("name", sorted(GUIDES))
+def test_guides_have_a_title_and_titled_pictures(name):
+    """The title of a figure becomes the text of the picture for those who cannot see it."""
+    code = GUIDES[name]
+    assert re.match(r'"""\n(\S.*)\n=+\n', code)
+    drawn = len(re.findall(r"^(?:ax|axes|_, ax|_, \(left, right\)) = (?:plot_|plt\.)", code, flags=re.MULTILINE))
+    titled = len(re.findall(r"\.(?:set_title|suptitle)\(", code))
+    assert titled >= drawn > 0
+
+
+@pytest.mark.parametrize("name", sorted(GUIDES))
+def test_pages_that_guides_refer_to_exist(name):
+    for target in re.findall(r":doc:`/([^`]+)`", GUIDES[name]):
+        assert target in PAGES or target.removeprefix("auto_examples/") in GUIDES, target
+
+
+def test_every_picture_is_shown_and_has_a_text():
+    shown = [
+        (page, argument.strip(), body)
+        for page, text in PAGES.items()
+        for kind, argument, body in FENCE.findall(text)
+        if kind == "{image}"
+    ]
+    assert {argument for _, argument, _ in shown} == {
+        f"auto_pictures/{path.stem}.png" for path in DOCS.glob("figures/*.py")
+    }
+    for page, argument, body in shown:
+        alt = re.search(r"^:alt: (.+)$", body, flags=re.MULTILINE)
+        assert alt is not None, f"{page}: {argument}"
+        assert len(alt[1]) > 40, f"{page}: {argument}"
+
+
+# ---- tables of results
+
+
+def tables_shown():
+    for page, text in PAGES.items():
+        for kind, argument, body in FENCE.findall(text):
+            if kind == "{benchmark}":
+                options = dict(re.findall(r"^:(\w+): (.+)$", body, flags=re.MULTILINE))
+                yield pytest.param(argument.strip(), options, id=f"{page}-{argument.strip()}-{options.get('section')}")
+
+
+@pytest.mark.parametrize(("file", "options"), list(tables_shown()))
+def test_tables_of_results_are_there(file, options):
+    pytest.importorskip("sphinx", reason="needs Sphinx: pip install '.[docs]'")
+    module = load(DOCS / "_ext" / "measured.py")
+    text = (REPOSITORY / "benchmarks" / file).read_text(encoding="utf-8")
+    header, rows = module.select(module.read_tables(text), **options)
+    assert rows
+    assert all(len(row) == len(header) for row in rows)
+    with pytest.raises(ValueError, match=r"no row"):
+        module.select(module.read_tables(text), rows="no such row")
+
+
+# ---- the checker of built pages
+
+
+def write_site(folder, body):
+    (folder / "index.html").write_text(f"<html><body>{body}</body></html>", encoding="utf-8")
+    (folder / "other.html").write_text("<html><body><h1 id='here'>Other</h1></body></html>", encoding="utf-8")
+    (folder / "a.png").write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<a href='other.html#here'>x</a><img src='a.png' alt='a'>",
+        "<a href='https://example.org'>x</a>",
+        "<script src='other.html'></script><img src='data:image/png;base64,AA' alt='b'>",
+    ],
+)
+def test_good_pages_pass(body, tmp_path):
+    write_site(tmp_path, body)
+    assert check_site.find_problems(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("<a href='nowhere.html'>x</a>", "leads nowhere"),
+        ("<a href='other.html#there'>x</a>", "no such anchor"),
+        ("<a href='#there'>x</a>", "no such anchor"),
+        ("<script src='https://cdn.example.org/x.js'></script>", "from elsewhere"),
+        ("<link rel='stylesheet' href='//example.org/x.css'>", "from elsewhere"),
+        ("<img src='a.png'>", "has no text"),
+        ("<img srcset='a.png 1x, b.png 2x' alt='c'>", "not there"),
+        ("<style>@import 'https://example.org/font.css';</style>", "from elsewhere"),
+        ("<p style=\"background: url('https://example.org/x.png')\">", "from elsewhere"),
+    ],
+)
+def test_bad_pages_are_seen(body, problem, tmp_path):
+    write_site(tmp_path, body)
+    assert any(problem in line for line in check_site.find_problems(tmp_path))
