@@ -77,3 +77,16 @@ html_show_sphinx = False
 html_math_renderer = "mathml"
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
+
+OPTIONAL = ("trust",)  # pages that are in the contents if they are there
+
+
+def _leave_out(app, docname, source):
+    for page in OPTIONAL:
+        if docname == "index" and not (HERE / f"{page}.md").exists():
+            source[0] = source[0].replace(f"\n{page}\n", "\n")
+
+
+def setup(app):
+    """Adapt the contents to the pages that there are."""
+    app.connect("source-read", _leave_out)
