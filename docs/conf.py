@@ -53,6 +53,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r".*\.py$",
     "within_subsection_order": "guides.guide_order",
     "abort_on_example_error": True,
+    "capture_repr": (),  # what a program prints, not what its last line returns
     "download_all_examples": False,
     "min_reported_time": 20,
     "show_memory": False,
