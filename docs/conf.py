@@ -1,11 +1,14 @@
 """How the documentation is built: `sphinx-build -W -n -b html docs docs/_build`. Nothing here needs a network."""
 
+import importlib.util
 import os
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "src")]
+sys.path.insert(0, str(HERE / "_ext"))
+if importlib.util.find_spec("coaltree") is None:  # an installed copy has its kernels compiled already
+    sys.path.insert(1, str(HERE.parent / "src"))
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices: threads of BLAS only get in each other's way
 
 from coaltree import __version__
