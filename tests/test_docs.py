@@ -3,6 +3,7 @@
 What needs no build is checked here; `sphinx-build -W` and `docs/check_site.py` check the rest.
 """
 
+import doctest
 import importlib
 import importlib.util
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from matplotlib.figure import Figure
 
 import coaltree
 from coaltree import plots, records
@@ -158,6 +160,29 @@ def test_python_block_runs(page, number, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     exec(compile(blocks("python", PAGES[page])[number], f"{page}.md", "exec"), {"__name__": "docs"})
+
+
+EXAMPLES_IN_SOURCE = sorted(
+    path.relative_to(REPOSITORY / "src").with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
+    for path in (REPOSITORY / "src").rglob("*.py")
+    if ">>> " in path.read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("module", EXAMPLES_IN_SOURCE)
+def test_examples_in_docstrings_run(module):
+    result = doctest.testmod(importlib.import_module(module))
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_example_of_a_page_runs(tmp_path, monkeypatch):
+    """The reference shows it as it stands in the docstring."""
+    monkeypatch.chdir(tmp_path)
+    text = importlib.import_module("coaltree.report.page").__doc__
+    code = "\n".join(line[4:] for line in text.splitlines() if line.startswith("    ") or not line.strip())
+    exec(compile(code, "page.py", "exec"), {"fig": Figure()})
+    assert (tmp_path / "report.html").stat().st_size > 1000
 
 
 def test_code_is_in_blocks_that_are_checked():
