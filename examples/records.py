@@ -97,7 +97,7 @@ ax.figure.suptitle("Outcomes of the simulated cohort")
 # --------------------------
 # Every node of the tree is a model of risk. Cost after the threshold comes from a price table (or from payments in the
 # data), and each day is weighted by the probability of still being observed. The node whose risk has the highest rank
-# correlation with cost is a composite outcome that matters for planning.
+# correlation with cost is the outcome, single or composite, that matters for planning.
 
 costs = records.future_costs(events, cohort, records.load_prices(folder / "prices.csv"))
 risk = np.column_stack(
