@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from coaltree.cli import app
-from coaltree.inference.greedy import RULES
+from coaltree.inference.due import RULES
 from coaltree.inference.proposals import METHODS
 
 REPOSITORY = Path(__file__).parents[1]

@@ -50,6 +50,9 @@ def main(arguments: list[str] | None = None) -> int:
         except ValueError as error:
             print(f"{name}: {error}", file=sys.stderr)
             return 2
+        except KeyboardInterrupt:
+            print(f"{name}: stopped. The same command goes on where it was.", file=sys.stderr)
+            return 130
         for claim in results["claims"]:
             print(f"{'  ' if claim['holds'] else 'NO'} {name}: {claim['statement']} ({claim['value']:.3g})")
         status |= not all(claim["holds"] for claim in results["claims"])

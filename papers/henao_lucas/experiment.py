@@ -20,10 +20,12 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
 import coaltree as ct
+from papers.henao_lucas.figures import STYLE
 
 Key = tuple[str | int | float, ...]
 Row = dict[str, Any]  # what one task gives: numbers by measure; lists for curves
@@ -42,6 +44,7 @@ class Claim:
     bound: float
     at_least: bool = True
     tolerance: float = 0.0  # a multiple of the standard error of value − bound
+    timed: bool = False  # rests on run times: true of a quiet machine
 
     @property
     def holds(self) -> bool:
@@ -130,15 +133,24 @@ def perform(experiment: Experiment, options: Options, out: Path) -> Summary:
         "seconds": round(sum(row["seconds"] for row in rows.values()), 1),
         "summary": summary,
         "claims": [
-            {"statement": c.statement, "value": c.value, "bound": c.bound, "tolerance": c.tolerance, "holds": c.holds}
+            {
+                "statement": c.statement,
+                "value": c.value,
+                "bound": c.bound,
+                "at_least": c.at_least,
+                "tolerance": c.tolerance,
+                "timed": c.timed,
+                "holds": c.holds,
+            }
             for c in claims
         ],
     }
     (out / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    for name, figure in experiment.figures(rows).items():
-        for suffix in ("png", "svg"):
-            metadata = {"Date": None} if suffix == "svg" else None  # else the file differs at every run
-            figure.savefig(out / f"{name}.{suffix}", dpi=150, bbox_inches="tight", metadata=metadata)
+    with rc_context(dict(STYLE)):
+        for name, figure in experiment.figures(rows).items():
+            for suffix in ("png", "svg"):
+                metadata = {"Date": None} if suffix == "svg" else None  # else the file differs at every run
+                figure.savefig(out / f"{name}.{suffix}", dpi=150, bbox_inches="tight", metadata=metadata)
     _write_page(experiment, out, [*experiment.table(summary, expected), "", *_claim_lines(claims)], results)
     return results
 
@@ -148,13 +160,11 @@ def _run_tasks(experiment: Experiment, options: Options, path: Path) -> dict[Key
     done: dict[Key, Row] = {}
     header = {"version": ct.__version__, "quick": options.quick}
     if path.exists():
-        first, *lines = path.read_text().splitlines(keepends=True)
-        if json.loads(first) != header:
-            raise ValueError(f"{path} is of another run ({first.strip()}): remove it, or give another --out.")
-        for line in lines:
-            if line.endswith("\n"):  # a run that was killed may leave half a line
-                key, row = json.loads(line)
-                done[tuple(key)] = row
+        # A run that was killed may leave half a line.
+        whole_lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        if whole_lines and json.loads(whole_lines[0]) != header:
+            raise ValueError(f"{path} is of another run ({whole_lines[0].strip()}): remove it, or give another --out.")
+        done = {tuple(key): row for key, row in map(json.loads, whole_lines[1:])}
     lines = [json.dumps(header)] + [json.dumps([list(key), row]) for key, row in done.items()]
     whole = path.with_suffix(".new")
     whole.write_text("".join(line + "\n" for line in lines))
@@ -166,9 +176,10 @@ def _run_tasks(experiment: Experiment, options: Options, path: Path) -> dict[Key
     )
     with path.open("a") as file, tqdm(total=len(keys), initial=len(keys) - len(left), desc=experiment.name) as bar:
         for key, row in results:
-            file.write(json.dumps([list(key), row]) + "\n")
+            line = json.dumps([list(key), row])
+            file.write(line + "\n")
             file.flush()
-            done[key] = row
+            done[key] = json.loads(line)[1]  # what a later run would read
             bar.update()
     return {key: done[key] for key in keys}
 

@@ -285,7 +285,8 @@ def _weight(tokens: Sequence[Token], text: str) -> float:
         match = _WEIGHT.fullmatch(value) if kind == "comment" else None
         if match:
             top, bottom = float(match[1]), float(match[2] or 1)
-            if not (0 <= top < math.inf and 0 < bottom < math.inf):
+            weight = top / bottom if 0 < bottom < math.inf else math.inf
+            if not 0 <= weight < math.inf:
                 raise error_at(text, position, "A tree weight must be finite and ≥ 0")
-            return top / bottom
+            return weight
     return 1.0

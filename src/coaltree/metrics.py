@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from coaltree._compile import inline, kernel
 from coaltree.tree import Tree
+from coaltree.validation import as_floats
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -241,7 +242,7 @@ def distance_errors(truth: Tree, cophenetic: npt.ArrayLike) -> Errors:
     Errors
         mse, mae and mab over the upper triangle.
     """
-    estimate = np.asarray(cophenetic, dtype=np.float64)
+    estimate = as_floats(cophenetic, "cophenetic")
     n = truth.n_leaves
     if estimate.shape != (n, n):
         raise ValueError(
@@ -265,7 +266,7 @@ def last_time_difference(truth: Tree, times: npt.ArrayLike, weights: npt.ArrayLi
 
 def _weighted_times(truth: Tree, times: npt.ArrayLike, weights: npt.ArrayLike | None) -> tuple[FloatArray, FloatArray]:
     """Return times as (M, n−1) and weights as (M,) summing to one, or say what is wrong with them."""
-    sampled = np.atleast_2d(np.asarray(times, dtype=np.float64))
+    sampled = np.atleast_2d(as_floats(times, "times"))
     if sampled.ndim != 2 or sampled.shape[1] != truth.n_leaves - 1 or len(sampled) == 0:
         raise ValueError(
             f"times must have shape (M, {truth.n_leaves - 1}) or ({truth.n_leaves - 1},), "
@@ -275,17 +276,19 @@ def _weighted_times(truth: Tree, times: npt.ArrayLike, weights: npt.ArrayLike | 
         raise ValueError("times must be finite; they hold NaN or infinite values.")
     if weights is None:
         return sampled, np.full(len(sampled), 1.0 / len(sampled))
-    share = np.asarray(weights, dtype=np.float64)
+    share = as_floats(weights, "weights")
     if share.shape != (len(sampled),):
         raise ValueError(f"weights must have shape ({len(sampled)},), one per row of times, got {share.shape}.")
-    if not (np.isfinite(share).all() and (share >= 0.0).all() and share.sum() > 0.0):
+    if not (np.isfinite(share).all() and (share >= 0.0).all() and share.any()):
         raise ValueError("weights must be finite, non-negative and not all zero.")
+    share /= share.max()  # so that no sum of them overflows
     return sampled, share / share.sum()
 
 
 def _errors(difference: FloatArray) -> Errors:
     size = np.abs(difference)
-    return Errors(float((size**2).mean()), float(size.mean()), float(size.max()))
+    with np.errstate(over="ignore"):  # squares of differences beyond 1e154 are infinite
+        return Errors(float((size**2).mean()), float(size.mean()), float(size.max()))
 
 
 # ---- against another tree
@@ -322,7 +325,9 @@ def kuhner_felsenstein(a: Tree, b: Tree) -> float:
         clade_lengths_a[only_a],
         clade_lengths_b[~shared],
     )
-    return float(np.sqrt(sum(np.sum(part**2) for part in differences)))
+    lengths = np.concatenate(differences)
+    largest = np.abs(lengths).max()  # taken out, so that no square overflows or vanishes
+    return float(largest * np.sqrt(np.sum((lengths / largest) ** 2))) if largest > 0 else 0.0
 
 
 def _branch_lengths(tree: Tree) -> FloatArray:

@@ -12,16 +12,34 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 
+def as_floats(value: Any, name: str) -> Floats:
+    """Return a float64 array of any shape, or say that `value` is not made of numbers.
+
+    It is always a copy, writeable and in C order: kernels are compiled anew for every other layout.
+    """
+    try:
+        given = np.asarray(value)
+        if given.dtype.kind == "c":
+            raise TypeError("got complex numbers")
+        with np.errstate(over="ignore"):  # of longer floats; what overflows is infinite and refused as such
+            return given.astype(np.float64, order="C")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"{name} must be an array of numbers: {error}.") from error
+
+
+def check_numbers(value: Any, name: str) -> Floats:
+    """Return `value` as a finite float64 array of any shape."""
+    array = as_floats(value, name)
+    if not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} must be finite, got {value!r}.")
+    return array
+
+
 def check_array(value: Any, name: str, ndim: int, missing: bool = False) -> Floats:
     """Return `value` as a finite, C-contiguous float64 array with `ndim` dimensions; NaN may pass as `missing`."""
-    try:
-        if np.iscomplexobj(value):
-            raise TypeError("got complex numbers")
-        array = np.ascontiguousarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be an array of numbers: {error}.") from error
-    if np.ndim(value) != ndim:
-        raise ValueError(f"{name} must have {ndim} dimension(s), got shape {np.shape(value)}.")
+    array = as_floats(value, name)
+    if array.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} dimension(s), got shape {array.shape}.")
     bad = np.argwhere(np.isinf(array) if missing else ~np.isfinite(array))
     if len(bad):
         where = ", ".join(str(int(index)) for index in bad[0])
@@ -108,4 +126,13 @@ def check_fraction(value: Any, name: str) -> float:
         raise TypeError(f"{name} must be a number between 0 and 1, got {value!r}.")
     if not 0 <= float(value) <= 1:
         raise ValueError(f"{name} must be between 0 and 1, got {value}.")
+    return float(value)
+
+
+def check_real(value: Any, name: str, at_least: float) -> float:
+    """Return a finite number that is at least `at_least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    if not at_least <= float(value) < np.inf:
+        raise ValueError(f"{name} must be a finite number ≥ {at_least:g}, got {value!r}.")
     return float(value)

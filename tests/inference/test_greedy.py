@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference.greedy import RULES
+from coaltree._compile import kernel
+from coaltree.inference import overdue
+from coaltree.inference.due import RULES
 from coaltree.model import gig, tables
 from coaltree.model.diffusion import pair_distances
 from tests.reference.greedy import plain_scan
@@ -99,8 +101,7 @@ def test_due_times_rise_faster_the_farther_apart_as_the_rate_falls():
 
 
 def test_bounds_of_the_mean():
-    from coaltree._compile import kernel
-    from coaltree.inference.greedy import MEAN, excess_floor, farthest
+    from coaltree.inference.due import MEAN, excess_floor, farthest
 
     @kernel
     def bounds(d, lam, v, eps, r, mean):
@@ -116,6 +117,41 @@ def test_bounds_of_the_mean():
         assert floor <= gig.mean(d, eps, lam, r) - r
 
 
+@kernel
+def sort_by_queue(due):
+    queue = overdue.make_queue(2)
+    out = np.empty((2, due.size))
+    for k in range(due.size):
+        queue = overdue.push(queue, due[k], k + 1, k)
+        if k % 3 == 2:
+            first = overdue.pop(queue)
+            queue = overdue.push(queue, first[0], first[1], first[2])
+    for k in range(due.size):
+        first = overdue.pop(queue)
+        out[0, k], out[1, k] = first[0], due[first[1] - 1]
+    return out
+
+
+def test_queue_of_pairs():
+    due = np.random.default_rng(seed(7)).integers(0, 300, size=500).astype(float)
+    np.testing.assert_array_equal(sort_by_queue(due), [np.sort(due)] * 2)
+
+
+def test_truncated_due_times_only_rise():
+    """What makes an old due time a bound: E[v | v > r] rises with r and as λ falls."""
+    rng = np.random.default_rng(seed(8))
+    for _ in range(200):
+        d, eps, lam, r = (
+            rng.integers(1, 300),
+            10 ** rng.uniform(-3, 3),
+            10 ** rng.uniform(0, 5),
+            10 ** rng.uniform(-4, 2),
+        )
+        due = gig.mean(d, eps, lam, r)
+        assert gig.mean(d, eps, 0.9 * lam, r) >= due * (1 - 1e-12)
+        assert gig.mean(d, eps, lam, 1.1 * r) >= due * (1 - 1e-12)
+
+
 def test_table_of_means():
     rng = np.random.default_rng(seed(6))
     for d in (1, 2, 3, 7, 40, 1000):
@@ -129,7 +165,8 @@ def test_table_of_means():
 
 def test_distances_are_not_copied():
     """The packed distances are all the memory of order n² that a greedy tree takes, and they are used up."""
-    from coaltree.inference.greedy import PEAK, build
+    from coaltree.inference.due import PEAK
+    from coaltree.inference.greedy import build
 
     eps = pair_distances(np.random.default_rng(0).normal(size=(90, 4)))
     before = eps.copy()

@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import erfcx
 
 import coaltree as ct
 from coaltree import memory
 from coaltree._compile import kernel
-from coaltree.inference import race, smc
-from coaltree.model import concave, gig, tables
+from coaltree.inference import race, smc, tpost
+from coaltree.model import concave, gig, laplace, tables
 from coaltree.randomness import make_streams
 from tests.inference.test_smc import run
 from tests.reference.race import plain_race, time_at, uniform_of
@@ -33,7 +34,7 @@ def bounds(d, eps, v, log_level):
 @kernel
 def tabulated(table, d, eps):
     _, _, a, b, _ = gig.peak(d, eps, 1.0, 0.0)
-    return tables.log_mass(table, eps, a, b), concave.log_mass(0.0, a, b, -math.inf)
+    return tables.log_mass(table, eps, a, b), concave.log_mass(0.0, a, b, -math.inf), tables.log_local(table, d, eps)
 
 
 def test_bounds_of_the_distribution_function():
@@ -61,8 +62,9 @@ def test_normaliser_beside_laplaces():
     for d in (1, 2, 3, 16, 300):
         table = tables.make_mass_table(d, 1e-4, 1e6)
         for eps in np.logspace(-4, 5.9, 60):
-            value, exact = tabulated(table, float(d), eps)
+            value, exact, log_local = tabulated(table, float(d), eps)
             assert value == pytest.approx(exact, abs=1e-8)
+            assert log_local == pytest.approx(gig.log_integral(d, eps, 1.0), rel=1e-13, abs=1e-8)
             root = np.hypot(1 - d / 2, np.sqrt(eps))
             assert root < 1 or exact >= np.log(2 / np.sqrt(root))
 
@@ -116,6 +118,57 @@ def test_tpost_neglects_nothing_that_shows(d, monkeypatch):
     assert run(X, "tpost", 1, retained=tree, ess_threshold=0.0).log_evidence == pytest.approx(expected, abs=1e-6)
     monkeypatch.setattr(smc, "ROOM", 1)
     assert run(X, "tpost", 1, retained=tree, ess_threshold=0.0).log_evidence == pytest.approx(expected, abs=1e-6)
+
+
+@kernel
+def laplace_bound(d, eps, lam, r, r_high):
+    return gig.log_local_laplace(d, eps, lam, r), tpost.log_local_bound(d, eps, lam, r_high)
+
+
+def test_bound_of_the_evidence_that_is_not_looked_at():
+    """Over all r up to r_high, and for every farther pair; near the peak, far beyond it, and before it."""
+    rng = np.random.default_rng(seed(2))
+    slack = []
+    for _ in range(3000):
+        d, eps, lam = float(rng.choice([1, 2, 3, 4, 16, 256, 1000])), 10 ** rng.uniform(-6, 3), 10 ** rng.uniform(0, 7)
+        r_high = eps / d * 10 ** rng.choice([rng.uniform(-0.3, 0.3), rng.uniform(-3, 5)])
+        log_z, log_bound = laplace_bound(
+            d, eps * rng.choice([1.0, 1.5]), lam, r_high * rng.choice([1, rng.random()]), r_high
+        )
+        farther = laplace_bound(d, 1.01 * eps, lam, 0.0, r_high)[1]
+        log_bound = laplace_bound(d, eps, lam, 0.0, r_high)[1]
+        assert log_z <= log_bound
+        assert farther <= log_bound
+        slack.append(log_bound - log_z)
+    # A bound that says nothing would pass the rest.
+    assert np.quantile(slack, 0.1) < 3.0
+
+
+@kernel
+def laplace_twice(d, lam, eps, r, out):
+    laplace.log_local_laplace_all(d, lam, eps, r, out[0])
+    for k in range(eps.size):
+        out[1, k] = gig.log_local_laplace(d, eps[k], lam, r[k])
+        out[2, k] = laplace.fast_exp(-math.sqrt(eps[k]))
+        out[3, k] = laplace.fast_log(eps[k])
+        out[4, k] = laplace.fast_erfcx(r[k])
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 16, 256, 1000])
+def test_laplace_for_many_pairs_at_once(d):
+    rng = np.random.default_rng(seed(d))
+    eps, r = d * 10 ** rng.uniform(-8, 5, 2000), 10 ** rng.uniform(-9, 4, 2000)
+    r[:100] = 0.0
+    eps[100:200] = 0.0
+    eps[300:400] = 1e-200
+    for lam in (1.0, 1e3, 1e9):
+        out = np.empty((5, 2000))
+        laplace_twice(float(d), lam, eps, r, out)
+        np.testing.assert_allclose(out[0], out[1], rtol=2e-14, atol=1e-10)
+        with np.errstate(divide="ignore"):
+            np.testing.assert_allclose(out[2], np.exp(-np.sqrt(eps)), rtol=1e-13, atol=1e-300)
+            np.testing.assert_allclose(out[3][eps > 0], np.log(eps[eps > 0]), rtol=1e-14, atol=1e-14)
+        np.testing.assert_allclose(out[4], erfcx(r), rtol=1e-11)
 
 
 def test_memory_is_asked_for_first(monkeypatch):

@@ -84,7 +84,7 @@ def test_no_patient_leaves(finished, truth):
         for line in lines:
             cells = re.findall(r'"[^"]*"|[^,]+', line)
             assert not any(cells[i].isdigit() and 0 < int(cells[i]) < 11 for i in counted), line
-    assert (finished / "private" / "labels" / "2009-01-01").is_dir()
+    assert (finished.parent / "out-private" / "labels" / "2009-01-01").is_dir()
 
 
 def test_an_interrupted_study_is_taken_up(config, finished, monkeypatch, tmp_path):
@@ -112,7 +112,7 @@ def test_an_interrupted_study_is_taken_up(config, finished, monkeypatch, tmp_pat
     monkeypatch.setattr(evaluation, "_fit", count)
     result = run_study(settings, tmp_path / "private")
     assert len(calls) == 4  # of six fits, two were kept
-    again = run_study(settings, finished / "private")
+    again = run_study(settings, finished.parent / "out-private")
     assert len(calls) == 4  # nothing is fitted twice
     np.testing.assert_array_equal(result.cross_validation.score, again.cross_validation.score)
     np.testing.assert_array_equal(result.temporal.probability, again.temporal.probability)

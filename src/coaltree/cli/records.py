@@ -17,7 +17,6 @@ from coaltree._version import __version__
 from coaltree.cli.folder import SUMMARY, FolderError, replaced_folder
 
 STUDY = "coaltree records study"
-PRIVATE = "private"
 
 app = typer.Typer(help="Medical records: from dated codes to a study of outcomes and costs.", no_args_is_help=True)
 
@@ -117,7 +116,10 @@ def _import(
 @app.command(name="study")
 def _study(
     config: Annotated[Path, typer.Argument(help="TOML file with the study's settings.")],
-    out: Annotated[Path, typer.Option(help="Folder to write; run again to take up an interrupted study.")],
+    out: Annotated[
+        Path,
+        typer.Option(help="Folder to write, to be shared; OUT-private, beside it, lets a study be taken up again."),
+    ],
     quick: Annotated[bool, typer.Option("--quick", help="A first look: 3 folds, short chains, two baselines.")] = False,
     jobs: Annotated[int, typer.Option(help="Folds side by side; -1 for all processors.")] = 1,
 ) -> None:
@@ -131,7 +133,7 @@ def _study(
         settings = load_config(config)
         settings = settings.quick() if quick else settings
         _begin(out)
-        result = run_study(settings, out / PRIVATE, n_jobs=jobs, progress=True)
+        result = run_study(settings, private_folder(out), n_jobs=jobs, progress=True)
         with replaced_folder(out, STUDY) as folder:
             for name, rows in result.tables().items():
                 rows.to_csv(folder / f"{name}.csv")
@@ -165,7 +167,13 @@ def _study(
         typer.echo(f"Mean area under the ROC curve, {name.replace('_', '-')}:")
         for method, value in means.items():
             typer.echo(f"  {method:<20} {value:.3f}")
-    typer.echo(f"Wrote {out / 'report.html'}. {out / PRIVATE} names patients: do not share it.")
+    typer.echo(f"Wrote {out / 'report.html'}. {private_folder(out)} names patients: do not share it.")
+
+
+def private_folder(out: Path) -> Path:
+    """Return where rows of patients are kept to resume a study: beside the results, so that these can be passed on."""
+    destination = out.expanduser().resolve()
+    return destination.with_name(f"{destination.name}-private")
 
 
 def _begin(out: Path) -> None:
@@ -180,4 +188,9 @@ def _begin(out: Path) -> None:
             raise FolderError(f"{out} exists and was not made by `{STUDY}`. Choose another folder.")
         return
     out.mkdir(parents=True, exist_ok=True)
-    summary.write_text(json.dumps({"command": STUDY, "status": "unfinished"}) + "\n", encoding="utf-8")
+    # Written elsewhere and moved: a folder with half a summary would be nobody's.
+    draft = private_folder(out)
+    draft.mkdir(mode=0o700, exist_ok=True)
+    draft /= SUMMARY
+    draft.write_text(json.dumps({"command": STUDY, "status": "unfinished"}) + "\n", encoding="utf-8")
+    draft.replace(summary)

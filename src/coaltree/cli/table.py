@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from coaltree import _npy
+
 Floats = npt.NDArray[np.float64]
 
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".parquet", ".pq", ".npy")
@@ -135,6 +137,8 @@ def _read_text(path: Path, header: bool | None) -> _Raw:
         ]
     except csv.Error as error:
         raise TableError(f"{path} is not a readable table: {error}. Check its quotation marks.") from error
+    if not lines:
+        raise TableError(f"{path} has empty cells only. Give a table with one row per thing to cluster.")
     width = len(lines[0][1])
     for number, row in lines:
         if len(row) != width:
@@ -178,8 +182,8 @@ def _with_points(column: list[str] | Floats) -> list[str] | Floats:
 
 def _read_npy(path: Path) -> _Raw:
     try:
-        array = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        array = _npy.decode(path.read_bytes())
+    except ValueError as error:
         raise TableError(f"{path} is not a numpy array of numbers: {error}.") from error
     if array.ndim != 2 or array.dtype.kind not in "iufb":
         raise TableError(f"{path} must hold a table of numbers, got shape {array.shape} and type {array.dtype}.")

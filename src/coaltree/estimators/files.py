@@ -49,7 +49,14 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
 def read_clustering(path: str | os.PathLike[str], model: Any) -> None:
     """Give a new `CoalescentClustering` the parameters and the fitted attributes of a file."""
     contents = storage.read(path, KIND)
+    try:
+        _restore(contents, model)
+        model.n_clusters_ = model._n_features_out = _check(model)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{os.fspath(path)} does not hold a valid clustering: {error}") from error
 
+
+def _restore(contents: dict[str, Any], model: Any) -> None:
     def part(prefix: str) -> dict[str, Any]:
         return {key.removeprefix(prefix): value for key, value in contents.items() if key.startswith(prefix)}
 
@@ -66,5 +73,25 @@ def read_clustering(path: str | os.PathLike[str], model: Any) -> None:
     if contents["features"]:
         model.feature_names_in_ = np.array(contents["features"], dtype=object)
     if contents["cluster_scores"]:
-        model.cluster_scores_ = {int(k): score for k, score in contents["cluster_scores"]}
-    model.n_clusters_ = model._n_features_out = int(model.labels_.max()) + 1
+        model.cluster_scores_ = {int(k): float(score) for k, score in contents["cluster_scores"]}
+
+
+def _check(model: Any) -> int:
+    """Raise ValueError unless the parts belong together; return the number of clusters."""
+    n = model.posterior_.n_leaves
+    table = model.completed_.shape
+    if len(table) != 2:
+        raise ValueError(f"completed_ must be a table, got shape {table}.")
+    shapes = {"completed_": (n, table[1]), "covariance_": (table[1],) * 2, "leaf_noise_": (n,), "labels_": (n,)}
+    for name, wanted in shapes.items():
+        value = getattr(model, name)
+        if value.shape != wanted or value.dtype.kind not in ("iu" if name == "labels_" else "iuf"):
+            raise ValueError(f"{name} must be numbers of shape {wanted}, got shape {value.shape} of {value.dtype}.")
+        if not np.isfinite(value).all():
+            raise ValueError(f"{name} must be finite.")
+    found = np.unique(model.labels_)
+    if model.tree_.n_leaves != n or not np.array_equal(found, np.arange(found.size)):
+        raise ValueError("tree_ and labels_ must belong to the leaves of the posterior.")
+    if model.n_features_in_ != (n if model.metric == "precomputed" else table[1]):
+        raise ValueError(f"n_features_in_ must be the columns of X, got {model.n_features_in_!r}.")
+    return int(found.size)

@@ -69,15 +69,23 @@ def make_chain(tree: Tree, rows: Floats, leaf_noise: Floats) -> Chain:
     return state
 
 
-def to_arrays(state: Chain) -> tuple[Ints, Floats]:
-    """Children (n−1, 2) and times (n−1,) with merges in time order; where times are tied, children come first."""
-    n_merges = len(state.merge_times)
+def arrange(children: Ints, time: Floats) -> tuple[Ints, Floats]:
+    """Children (n−1, 2) and times (n−1,) with merges in time order; where times are tied, children come first.
+
+    Takes pointers (2n, 2) and times (2n,) as in `Chain`.
+    """
+    n_merges = len(time) // 2 - 1
     order = np.empty(n_merges, dtype=np.int64)
-    upwards(state, order)
-    order = order[np.argsort(state.time[order], kind="stable")]
+    upwards(children, order)
+    order = order[np.argsort(time[order], kind="stable")]
     number = np.arange(2 * n_merges + 1)
     number[order] = np.arange(n_merges + 1, 2 * n_merges + 1)
-    return np.sort(number[state.children[order]], axis=1), state.time[order]
+    return np.sort(number[children[order]], axis=1), time[order]
+
+
+def to_arrays(state: Chain) -> tuple[Ints, Floats]:
+    """Children and times of the tree that a chain is at, by `arrange`."""
+    return arrange(state.children, state.time)
 
 
 def to_tree(state: Chain, names: tuple[str, ...] | None = None) -> Tree:
@@ -231,16 +239,16 @@ def attach(state: Chain, cut: int, node: int, time: float) -> None:
 
 
 @kernel
-def upwards(state: Chain, out: Ints) -> None:
+def upwards(children: Ints, out: Ints) -> None:
     """All merges, children before parents, out (n−1,)."""
     n_merges = out.size
     filled = n_merges
     # Read backwards, a walk from the root that puts each parent before its children.
-    out[filled - 1] = state.children[-1, 0]
+    out[filled - 1] = children[-1, 0]
     filled -= 1
     reader = n_merges - 1
     while reader >= 0:
-        for child in state.children[out[reader]]:
+        for child in children[out[reader]]:
             if child > n_merges:
                 filled -= 1
                 out[filled] = child
@@ -264,7 +272,7 @@ def recompute(state: Chain) -> None:
     """All messages from below and the log joint, from pointers and times."""
     n_merges, d = state.merge_times.size, state.mean.shape[1]
     order = np.empty(n_merges, dtype=np.int64)
-    upwards(state, order)
+    upwards(state.children, order)
     log_likelihood = 0.0
     for k in range(n_merges):
         node = order[k]

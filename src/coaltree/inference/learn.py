@@ -27,7 +27,8 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from coaltree.inference import moves, smc
-from coaltree.inference.greedy import PEAK, build
+from coaltree.inference.due import PEAK
+from coaltree.inference.greedy import build
 from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
 from coaltree.model.covariance import CovarianceFamily, State

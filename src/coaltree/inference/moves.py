@@ -45,7 +45,7 @@ from coaltree.inference.chain import (
     to_arrays,
     to_tree,
 )
-from coaltree.inference.survey import ROUGHLY, draw_place, make_survey, visit_edges, weigh_edges, weigh_place
+from coaltree.inference.survey import ROUGHLY, Survey, draw_place, make_survey, visit_edges, weigh_edges, weigh_place
 from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.tree import Tree
 
@@ -81,6 +81,34 @@ class Trace(NamedTuple):
     info: MoveInfo
 
 
+@inline
+def regraft_subtree(state: Chain, cut: int, beta: float, survey: Survey, stream: Stream, counts: Ints) -> None:
+    """Cut the subtree under `cut`, not the root, and attach it anew."""
+    home, home_time = other_child(state, cut), state.time[state.parent[cut]]
+    detach(state, cut)
+    n_edges = visit_edges(state, cut, ROUGHLY, survey)
+    log_total = weigh_edges(state, cut, beta, n_edges, survey)
+
+    node, time = draw_place(state, cut, beta, n_edges, survey, log_total, stream)
+    new_f, new_q = weigh_place(state, cut, node, time, beta, survey, log_total)
+    accepted = True
+    if survey.log_mass[home] == -math.inf:
+        # An edge without length has no density: the chain was put there and leaves at once.
+        state.log_joint[0] = -math.inf
+    else:
+        old_f, old_q = weigh_place(state, cut, home, home_time, beta, survey, log_total)
+        accepted = -exponential(stream) < (new_f - new_q) - (old_f - old_q)
+        state.log_joint[0] += (new_f - old_f) / beta if accepted else 0.0
+
+    counts[REGRAFTS] += 1
+    if accepted:
+        counts[ACCEPTED] += 1
+        counts[ELSEWHERE] += node != home
+        attach(state, cut, node, time)
+    else:
+        attach(state, cut, home, home_time)
+
+
 @kernel
 def regraft(state: Chain, n_moves: int, beta: float, stream: Stream, counts: Ints) -> None:
     """Cut a random subtree and attach it anew, `n_moves` times."""
@@ -89,29 +117,7 @@ def regraft(state: Chain, n_moves: int, beta: float, stream: Stream, counts: Int
         # Any node but the root, whose number is skipped.
         cut = int(uniform(stream) * (state.variance.size - 1))
         cut += cut >= state.children[-1, 0]
-        home, home_time = other_child(state, cut), state.time[state.parent[cut]]
-        detach(state, cut)
-        n_edges = visit_edges(state, cut, ROUGHLY, survey)
-        log_total = weigh_edges(state, cut, beta, n_edges, survey)
-
-        node, time = draw_place(state, cut, beta, n_edges, survey, log_total, stream)
-        new_f, new_q = weigh_place(state, cut, node, time, beta, survey, log_total)
-        accepted = True
-        if survey.log_mass[home] == -math.inf:
-            # An edge without length has no density: the chain was put there and leaves at once.
-            state.log_joint[0] = -math.inf
-        else:
-            old_f, old_q = weigh_place(state, cut, home, home_time, beta, survey, log_total)
-            accepted = -exponential(stream) < (new_f - new_q) - (old_f - old_q)
-            state.log_joint[0] += (new_f - old_f) / beta if accepted else 0.0
-
-        counts[REGRAFTS] += 1
-        if accepted:
-            counts[ACCEPTED] += 1
-            counts[ELSEWHERE] += node != home
-            attach(state, cut, node, time)
-        else:
-            attach(state, cut, home, home_time)
+        regraft_subtree(state, cut, beta, survey, stream, counts)
 
 
 @inline

@@ -71,10 +71,11 @@ def slots(pair: int) -> tuple[int, int]:
 
 
 @inline
-def merge(state: Particles, d: float, m: int, stage: int, i: int, j: int, delta: float) -> None:
+def merge(state: Particles, d: float, m: int, stage: int, i: int, j: int, delta: float) -> Floats:
     """Merge slots i > j of particle m, `delta` after the previous merge; stage counts from 0.
 
-    The new cluster takes slot j and the last live slot moves to i.
+    The new cluster takes slot j and the last live slot moves to i. Returns the squared distances (live−1,) of the new
+    cluster to the others by their new slots, ∞ to itself.
     """
     eps, offset, node = state.eps[m], state.offset[m], state.node[m]
     live = node.size - stage
@@ -90,21 +91,40 @@ def merge(state: Particles, d: float, m: int, stage: int, i: int, j: int, delta:
     state.children[m, stage, 0] = min(node[i], node[j])
     state.children[m, stage, 1] = max(node[i], node[j])
 
+    # Columns are far apart in memory: each of their places is visited once, for reading, updating and moving.
+    last = live - 1
     shift = weight_i * weight_j * eps_ij
-    for q in range(live):
-        if q != i and q != j:
-            new = place(j, q)
-            eps[new] = max(weight_i * eps[place(i, q)] + weight_j * eps[new] - shift, 0.0)
+    row_i, row_j, row_last = i * (i - 1) // 2, j * (j - 1) // 2, last * (last - 1) // 2
+    fresh = np.empty(last)
+    to_last = 0.0
+    if i != last:
+        to_last = max(weight_i * eps[row_last + i] + weight_j * eps[row_last + j] - shift, 0.0)
+    for q in range(j):
+        fresh[q] = max(weight_i * eps[row_i + q] + weight_j * eps[row_j + q] - shift, 0.0)
+        eps[row_j + q] = fresh[q]
+        eps[row_i + q] = eps[row_last + q]
+    pair = j * (j + 1) // 2 + j  # (q, j) of the row q
+    for q in range(j + 1, i):
+        fresh[q] = max(weight_i * eps[row_i + q] + weight_j * eps[pair] - shift, 0.0)
+        eps[pair] = fresh[q]
+        eps[row_i + q] = eps[row_last + q]
+        pair += q
+    pair += i
+    for q in range(i + 1, last):
+        fresh[q] = max(weight_i * eps[pair - j + i] + weight_j * eps[pair] - shift, 0.0)
+        eps[pair] = fresh[q]
+        eps[pair - j + i] = eps[row_last + q]
+        pair += q
+    fresh[j] = math.inf
+    if i != last:
+        fresh[i] = to_last
+        eps[row_i + j] = to_last
     offset[j] = var_i * weight_i - time
     state.born[m, j] = time
     node[j] = node.size + stage
     state.newest[m] = j
 
-    last = live - 1
     if i != last:
-        for q in range(last):
-            if q != i:
-                eps[place(i, q)] = eps[place(last, q)]
         if state.cache.shape[1] > 0:
             cache = state.cache[m]
             for q in range(last):
@@ -113,6 +133,7 @@ def merge(state: Particles, d: float, m: int, stage: int, i: int, j: int, delta:
         offset[i] = offset[last]
         state.born[m, i] = state.born[m, last]
         node[i] = node[last]
+    return fresh
 
 
 @kernel

@@ -22,7 +22,8 @@ import numpy as np
 
 from coaltree._compile import inline, kernel
 from coaltree.inference.particles import Floats, Ints, Particles, merge, place, slots
-from coaltree.model import gig
+from coaltree.model import gig, tables
+from coaltree.model.tables import Table
 from coaltree.randomness import uniform
 from coaltree.tree import Tree
 
@@ -69,17 +70,30 @@ def choices_mpost1(d: float, lam: float, now: float, eps: Floats, offset: Floats
 
 @inline
 def choices_mpost2(
-    d: float, lam: float, now: float, eps: Floats, offset: Floats, log_q: Floats, cache: Floats, newest: int
+    d: float,
+    lam: float,
+    now: float,
+    eps: Floats,
+    offset: Floats,
+    log_q: Floats,
+    cache: Floats,
+    newest: int,
+    table: Table,
 ) -> None:
     """log q̃ of every live pair: mpost1 at λ = 1, from `cache`, which first learns of the newest cluster's pairs."""
-    for pair in range(log_q.size):
-        i, j = slots(pair)
-        if newest < 0 or i == newest or j == newest:
-            cache[pair] = gig.log_local(d, eps[pair], 1.0, 0.0)
-        r = 2.0 * now + offset[i] + offset[j]
-        log_q[pair] = cache[pair] + 0.5 * lam * r
-        if log_q[pair] == math.inf:
-            log_q[pair] = gig.log_local(d, eps[pair], lam, r)
+    if newest >= 0:
+        for other in range(offset.size):
+            if other != newest:
+                pair = place(newest, other)
+                cache[pair] = tables.log_local(table, d, eps[pair])
+    pair = 0
+    for i in range(1, offset.size):
+        for j in range(i):
+            r = 2.0 * now + offset[i] + offset[j]
+            log_q[pair] = cache[pair] + 0.5 * lam * r
+            if log_q[pair] == math.inf:
+                log_q[pair] = gig.log_local(d, eps[pair], lam, r)
+            pair += 1
 
 
 @inline
@@ -122,6 +136,7 @@ def advance_local(
     first: int,
     stop: int,
     retained: Retained,
+    table: Table,
     out: Floats,
 ) -> None:
     """Merge once in each of the particles first … stop−1 by a local method; `out` gets log incremental weights."""
@@ -136,7 +151,7 @@ def advance_local(
         elif method == MPOST1:
             choices_mpost1(d, lam, now, eps, offset, log_q)
         else:
-            choices_mpost2(d, lam, now, eps, offset, log_q, state.cache[m], state.newest[m])
+            choices_mpost2(d, lam, now, eps, offset, log_q, state.cache[m], state.newest[m], table)
 
         chosen, log_total = pick(log_q, uniform(stream))
         i, j = slots(chosen)

@@ -47,6 +47,7 @@ class Race(NamedTuple):
     key: Words  # (M, n) random word of the cluster in each slot
     fate: Ints  # (M, n) merge at which the cluster ends on a retained path, −1 if it is not on one
     until: Floats  # (M, n) time of that merge, −1 if there is none
+    fresh: Floats  # (M, n) squared distance of the newest cluster to each slot, ∞ to itself
     step: Floats  # (M,) how far the horizon, the limit of the list, moved last
     first: Ints  # (M,) number of clusters when it did
     listed: Shortlist  # the pairs due up to the horizon, by time
@@ -59,6 +60,7 @@ def start_race(n_particles: int, n: int, rng: np.random.Generator) -> Race:
         key=rng.integers(0, 2**64, size=(n_particles, n), dtype=np.uint64),
         fate=np.full((n_particles, n), -1),
         until=np.full((n_particles, n), -1.0),
+        fresh=np.empty((n_particles, n)),
         step=np.zeros(n_particles),
         first=np.zeros(n_particles, dtype=np.int64),
         listed=start_list(n_particles, room),
@@ -67,7 +69,7 @@ def start_race(n_particles: int, n: int, rng: np.random.Generator) -> Race:
 
 def copy_race(race: Race, target: Ints, source: Ints) -> None:
     """Overwrite the particles in `target` with those in `source`."""
-    for array in (race.key, race.fate, race.until, race.step, race.first):
+    for array in (race.key, race.fate, race.until, race.fresh, race.step, race.first):
         array[target] = array[source]
     copy_list(race.listed, target, source)
 
@@ -89,9 +91,9 @@ def uniform_of(key: np.uint64, other: np.uint64) -> float:
 
 
 @inline
-def look_at_row(state: Particles, race: Race, d: float, m: int, i: int, stop: int, highest: float) -> None:
-    """Put the pairs of slot i with slots below `stop` that are due before the horizon into the list."""
-    eps, offset, born = state.eps[m], state.offset[m], state.born[m]
+def look_at_row(state: Particles, race: Race, d: float, m: int, i: int, stop: int, eps: Floats, highest: float) -> None:
+    """List the pairs of slot i with slots below `stop`, at squared distances `eps`, that are due before the horizon."""
+    offset, born = state.offset[m], state.born[m]
     key, fate, until = race.key[m], race.fate[m], race.until[m]
     horizon = race.listed.limit[m]
     near = far = math.inf
@@ -100,14 +102,10 @@ def look_at_row(state: Particles, race: Race, d: float, m: int, i: int, stop: in
         v = 2.0 * horizon + offset[i] + highest
         far = gig.farthest_due(d, 1.0, v, LOG_NEVER)
         near = gig.farthest_due(d, 1.0, v, math.log(RARE))
-    pair = i * (i - 1) // 2
     for j in range(stop):
-        if j == i:
+        e = eps[j]
+        if e == math.inf:
             continue
-        if j > i:
-            pair = j * (j - 1) // 2 + i
-        e = eps[pair]
-        pair += 1
         if fate[i] >= 0 and fate[i] == fate[j]:
             enlist(race.listed, m, until[i], i, j)  # the retained path says that the two merge, and when
             continue
@@ -153,7 +151,7 @@ def move_horizon(state: Particles, race: Race, d: float, m: int, live: int, now:
     race.listed.n_listed[m] = 0
     highest = state.offset[m, :live].max()
     for i in range(1, live):
-        look_at_row(state, race, d, m, i, i, highest)
+        look_at_row(state, race, d, m, i, i, state.eps[m, i * (i - 1) // 2 : i * (i + 1) // 2], highest)
 
 
 @inline
@@ -183,11 +181,16 @@ def log_dropped(state: Particles, d: float, m: int, live: int, i: int, j: int, t
     eps, offset, born = state.eps[m], state.offset[m, :live], state.born[m]
     far = gig.farthest_due(d, 1.0, 2.0 * time + offset[i] + offset.max(), LOG_CERTAIN)
     total = 0.0
+    pair = i * (i - 1) // 2
     for q in range(live):
-        if q != i and q != j:
+        if q == i:
+            pair = i * (i + 1) // 2 + i  # from here on (q, i) is in row q
+            continue
+        e = eps[pair]
+        pair += 1 if q < i else q
+        if q != j:
             birth = max(born[i], born[q])
             total += birth - time
-            e = eps[place(i, q)]
             if e < far:
                 own = offset[i] + offset[q]
                 total += log_survival(d, e, 2.0 * birth + own, 2.0 * time + own, table)
@@ -224,7 +227,7 @@ def advance_race(
                 race.fate[m, slot] = retained.merge[state.node[m, slot]]
                 race.until[m, slot] = retained.times[race.fate[m, slot]]
         if newest >= 0 and race.listed.n_listed[m] > 0:
-            look_at_row(state, race, d, m, newest, live, offset[:live].max())
+            look_at_row(state, race, d, m, newest, live, race.fresh[m], offset[:live].max())
         k = smallest(race.listed, m)
         while k < 0:
             move_horizon(state, race, d, m, live, now)
@@ -238,8 +241,9 @@ def advance_race(
         out[m] = gig.log_local(d, state.eps[m, place(i, j)], 1.0, 2.0 * birth + offset[i] + offset[j])
         for member, other in ((i, j), (j, i)):
             out[m] += log_dropped(state, d, m, live, member, other, time, table)
-        merge(state, d, m, stage, i, j, time - now)
+        fresh = merge(state, d, m, stage, i, j, time - now)
         last = live - 1
+        race.fresh[m, :last] = fresh
         strike_out(race.listed, m, i, j, last)
         race.key[m, i] = race.key[m, last]
         race.fate[m, i], race.until[m, i] = race.fate[m, last], race.until[m, last]

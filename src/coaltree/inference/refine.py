@@ -22,7 +22,7 @@ from coaltree.inference.survey import edge_at, make_survey, visit_edges
 from coaltree.model.diffusion import leaf_distances, log_joint, whiten
 from coaltree.randomness import RandomState, Stream, as_generator, make_streams
 from coaltree.tree import Tree
-from coaltree.validation import check_count
+from coaltree.validation import check_count, check_real
 
 # The climb ends when a pass gains less than this.
 NEGLIGIBLE = 1e-4
@@ -99,10 +99,11 @@ def refine(
     True
     """
     max_sweeps = check_count(max_sweeps, "max_sweeps", at_least=1)
-    if not (math.isfinite(temperature) and temperature >= 0.0):
-        raise ValueError(f"temperature must be a number ≥ 0, got {temperature!r}.")
+    temperature = check_real(temperature, "temperature", at_least=0.0)
     _, noise, _ = leaf_distances(X, covariance, leaf_noise)
     rows = whiten(X, covariance).rows
+    if len(rows) != tree.n_leaves:
+        raise ValueError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {len(rows)}.")
     rng = as_generator(random_state)
     stream = make_streams(rng, 1)[0]
     state = make_chain(tree, rows, noise)

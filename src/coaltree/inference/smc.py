@@ -23,6 +23,7 @@ from coaltree.inference.particles import Floats, Ints, Particles, copy, start
 from coaltree.inference.proposals import (
     CACHED,
     METHODS,
+    MPOST2,
     SMC1,
     TPOST,
     advance_local,
@@ -33,11 +34,11 @@ from coaltree.inference.race import Race, advance_race, copy_race, start_race
 from coaltree.inference.shortlist import Shortlist, copy_list, start_list
 from coaltree.inference.tpost import ROOM, advance_tpost
 from coaltree.memory import check_particles
-from coaltree.model import tables
+from coaltree.model import gig, tables
 from coaltree.tree import Tree
 
 # Below this many leaves a table of normalisers costs more than it saves.
-TABLE_FROM = 64
+TABLE_FROM = {SMC1: 64, MPOST2: 32}
 
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
@@ -66,7 +67,7 @@ def choose_method(method: str, n: int, d: int) -> str:
 
 
 @contextmanager
-def _in_threads(n_jobs: int | None, n_particles: int) -> Iterator[Callable[[Callable[[int, int], None]], None]]:
+def in_threads(n_jobs: int | None, n_particles: int) -> Iterator[Callable[[Callable[[int, int], None]], None]]:
     """Yield a function that runs `work(first, stop)` over all particles, split among threads."""
     n_threads = min(effective_n_jobs(n_jobs), n_particles)
     edges = np.linspace(0, n_particles, n_threads + 1).astype(int).tolist()
@@ -184,13 +185,15 @@ def run(
     listed = 16 * {TPOST: ROOM, SMC1: RACE_ROOM}.get(code, 0)
     check_particles(n, n_particles, per_pair=16 if code in CACHED else 8, per_leaf=listed + 80)
     state = start(eps, leaf_noise, n_particles, rng, with_cache=code in CACHED)
+    if code == MPOST2:
+        state.cache[:] = gig.log_integral(d, eps, 1.0)  # all particles begin with the same pairs
     lookahead: Race | Shortlist | None = None
     if code == SMC1:
         lookahead = start_race(n_particles, n, rng)
     elif code == TPOST:
         lookahead = start_list(n_particles, min(len(eps), ROOM * n))
     table = tables.empty_table()
-    if code == SMC1 and n >= TABLE_FROM and eps.max() > 0.0:
+    if n >= TABLE_FROM.get(code, n + 1) and eps.max() > 0.0:
         table = tables.make_mass_table(d, float(eps.min()), float(eps.max()))
     # Every merge carries |Φ|^(−½); its (2π)^(−d/2) and the ½ of dΔ = dv/2 are in log_local's Z but not in its value.
     constant = -0.5 * log_det
@@ -201,7 +204,7 @@ def run(
     ess_per_step = np.empty(n - 1)
     resampled = np.zeros(n - 1, dtype=bool)
     log_evidence = 0.0
-    with _in_threads(n_jobs, n_particles) as over_particles:
+    with in_threads(n_jobs, n_particles) as over_particles:
         for stage in tqdm(range(n - 1), desc="merges") if progress else range(n - 1):
 
             def work(first: int, stop: int, stage: int = stage) -> None:
@@ -210,7 +213,7 @@ def run(
                 elif lookahead is not None:
                     advance_tpost(state, lookahead, float(d), stage, first, stop, path, increments)
                 else:
-                    advance_local(state, code, float(d), stage, first, stop, path, increments)
+                    advance_local(state, code, float(d), stage, first, stop, path, table, increments)
 
             over_particles(work)
             top, total, squares = reweigh(log_weights, increments, constant_local, weights)

@@ -275,26 +275,66 @@ def _log_part(x: float, g: float, a: float, b: float, x_low: float, lower: bool)
 
 
 @inline
+def _share(x: float, step: float, g: float, a: float, b: float, log_part: float) -> float:
+    """∫ exp(h − log_part) from x to x + step, signed, over a step in which h changes little."""
+    half = 0.5 * step
+    mass = 0.0
+    for node in range(_SHORT_NODES.shape[0]):
+        mass += _SHORT_WEIGHTS[node] * math.exp(exponent(x + half + half * _SHORT_NODES[node], g, a, b) - log_part)
+    return mass * half
+
+
+@inline
+def _normal_quantile(log_w: float) -> float:
+    """x with log Φ(x) = log_w ≤ log ½, to 5e-4: Hastings' formula, Abramowitz & Stegun 26.2.23."""
+    t = math.sqrt(-2.0 * log_w)
+    above = 2.515517 + t * (0.802853 + t * 0.010328)
+    return above / (1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308))) - t
+
+
+@inline
 def quantile(g: float, a: float, b: float, x_low: float, w: float) -> float:
     """x below which the share w in (0, 1) of exp h on x ≥ x_low lies.
 
-    The log of either tail is concave, so that Newton's method approaches the root from outside; the starting points
-    are certain to lie there because a tail is at most exp h of its edge, and exp h at most 1.
+    The log of either tail is concave, so that Newton's method approaches the root from outside after the first step at
+    the latest. It starts from the normal quantile, corrected for skewness, or where truncation matters from a point
+    that is certain to lie outside, because a tail is at most exp h of its edge, and exp h at most 1; it never goes
+    beyond that. After the first look the tail is known but for what lies between two steps.
     """
     log_total = log_mass(g, a, b, x_low)
     lower = w < 0.5
+    log_share = math.log(w) if lower else math.log1p(-w)
+    target = log_share + log_total
+    s = a + b
     if lower:
-        target = math.log(w) + log_total
-        x = x_low + w * math.exp(log_total)
+        outside = x_low + w * math.exp(log_total)
         if g == 0.0:
-            x = max(x, -reach(0.0, b, a, -math.log(w)))
+            outside = max(outside, -reach(0.0, b, a, -log_share))
     else:
-        target = math.log1p(-w) + log_total
-        x = reach(g, a, b, -math.log1p(-w))
+        outside = reach(g, a, b, -log_share)
+    x = outside
+    if g == 0.0 and s > 1.0 and beyond_reach(x_low, a, b):
+        z = _normal_quantile(log_share)
+        if not lower:
+            z = -z
+        x = (z + (a - b) / (s * math.sqrt(s)) * (z * z + 2.0) / 6.0) / math.sqrt(s)
+        x = max(x, outside) if lower else min(x, outside)
+    log_part = _log_part(x, g, a, b, x_low, lower)
     for _ in range(60):
-        log_part = _log_part(x, g, a, b, x_low, lower)
-        step = (target - log_part) * math.exp(log_part - exponent(x, g, a, b))
-        x = x + step if lower else x - step
-        if not abs(step) > 1e-13 * (1.0 + abs(x)):
+        missing = target - log_part
+        step = missing * math.exp(log_part - exponent(x, g, a, b))
+        if not lower:
+            step = -step
+        following = max(x + step, outside) if lower else min(x + step, outside)
+        step = following - x
+        # A step from 1e-7 away leaves 1e-14.
+        if not abs(missing) > 1e-7 or step == 0.0:
+            x = following
             break
+        if abs(missing) < 0.5:
+            share = _share(x, step, g, a, b, log_part)
+            log_part += math.log1p(share if lower else -share)
+        else:
+            log_part = _log_part(following, g, a, b, x_low, lower)
+        x = following
     return max(x, x_low)

@@ -334,7 +334,10 @@ def sample_data(
     values = as_generator(random_state).standard_normal((2 * n - 1, d)) @ np.linalg.cholesky(phi).T
     values *= np.sqrt(branch)[:, None]
     if root is not None:
-        values[-1] = check_array(root, "root", 1)
+        start = check_array(root, "root", 1)
+        if start.shape != (d,):
+            raise ValueError(f"root must have one entry per dimension of covariance ({d}), got shape {start.shape}.")
+        values[-1] = start
     for node in range(2 * n - 3, -1, -1):
         values[node] += values[parents[node]]
     return values[:n]

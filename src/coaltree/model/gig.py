@@ -12,7 +12,7 @@ All functions broadcast. Computations stay in the log domain and rest on `coaltr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from coaltree._compile import inline, kernel
 from coaltree.model import concave
 from coaltree.randomness import RandomState, Stream, as_generator, make_streams
+from coaltree.validation import check_count, check_numbers
 
 Floats = npt.NDArray[np.float64]
 
@@ -201,10 +202,9 @@ def _log_bessel_k(nu: Floats, z: Floats, out: Floats) -> None:
         out[i] = log_local(2.0 + 2.0 * abs(nu[i]), z[i], z[i], 0.0) - math.log(2.0)
 
 
-def _broadcast(run: Callable[..., None], *columns: npt.ArrayLike, width: int | None = None) -> Any:
-    arrays = np.broadcast_arrays(*columns)
-    shape = arrays[0].shape
-    flat = [np.array(array, dtype=np.float64).reshape(-1) for array in arrays]
+def _broadcast(run: Callable[..., None], columns: Sequence[Floats], width: int | None = None) -> Any:
+    shape = columns[0].shape
+    flat = [np.array(column).reshape(-1) for column in columns]
     out = np.empty(flat[0].size if width is None else (flat[0].size, width))
     run(*flat, out)
     if width is not None:
@@ -212,12 +212,31 @@ def _broadcast(run: Callable[..., None], *columns: npt.ArrayLike, width: int | N
     return out.reshape(shape)[()]
 
 
-def _check(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: npt.ArrayLike) -> None:
-    for name, value, low_open in (("d", d, True), ("eps", eps, False), ("lam", lam, True), ("r", r, False)):
-        array = np.asarray(value, dtype=np.float64)
-        if not np.all(np.isfinite(array)) or np.any(array <= 0 if low_open else array < 0):
-            bound = "positive" if low_open else "non-negative"
-            raise ValueError(f"{name} must be finite and {bound}, got {value!r}.")
+# Beyond these the exponents leave what doubles can hold.
+_LARGEST, _LARGEST_ORDER = 1e300, 1e9
+
+
+def _check(low: Mapping[str, float], **given: Any) -> list[Floats]:
+    """Return the arguments as float64 arrays of one shape, all of them above (or at zero: not below) their bound."""
+    columns = []
+    for name, value in given.items():
+        array = check_numbers(value, name)
+        highest = _LARGEST_ORDER if name in ("d", "nu") else _LARGEST
+        if low[name] == 0.0 and np.any(array < 0):
+            raise ValueError(f"{name} must be finite and non-negative, got {value!r}.")
+        if low[name] > 0.0 and np.any(array < low[name]):
+            raise ValueError(f"{name} must be finite and positive (at least {low[name]:g}), got {value!r}.")
+        if np.any(np.abs(array) > highest):
+            raise ValueError(f"{name} must be at most {highest:g}, got {value!r}. Rescale the problem.")
+        columns.append(array)
+    try:
+        return list(np.broadcast_arrays(*columns))
+    except ValueError as error:
+        raise ValueError(f"{', '.join(given)} must have shapes that broadcast: {error}.") from error
+
+
+_SMALLEST = 1.0 / _LARGEST
+_BOUNDS = {"d": 1e-9, "eps": 0.0, "lam": _SMALLEST, "r": 0.0}
 
 
 def log_integral(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: npt.ArrayLike = 0.0) -> Any:
@@ -236,36 +255,29 @@ def log_integral(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: np
     -------
     float or ndarray
     """
-    _check(d, eps, lam, r)
-    return _broadcast(_log_integral, d, eps, lam, r)
+    return _broadcast(_log_integral, _check(_BOUNDS, d=d, eps=eps, lam=lam, r=r))
 
 
 def log_bessel_k(nu: npt.ArrayLike, z: npt.ArrayLike) -> Any:
     """log K_ν(z), modified Bessel function of the second kind, any real order, z > 0, without overflow."""
-    if not np.all(np.isfinite(nu)):
-        raise ValueError(f"nu must be finite, got {nu!r}.")
-    if not (np.all(np.isfinite(z)) and np.all(np.asarray(z) > 0)):
-        raise ValueError(f"z must be finite and positive, got {z!r}.")
-    return _broadcast(_log_bessel_k, nu, z)
+    return _broadcast(_log_bessel_k, _check({"nu": -1.0, "z": _SMALLEST}, nu=nu, z=z))
 
 
 def mode(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: npt.ArrayLike = 0.0) -> Any:
     """Mode of v: (−d/2 + √(d²/4 + λε))/λ, or r if that is larger."""
-    _check(d, eps, lam, r)
-    half, eps_, lam_ = 0.5 * np.asarray(d, float), np.asarray(eps, float), np.asarray(lam, float)
-    return np.maximum(eps_ / (half + np.sqrt(half**2 + lam_ * eps_)), r)
+    d, eps, lam, r = _check(_BOUNDS, d=d, eps=eps, lam=lam, r=r)
+    half = 0.5 * d
+    return np.maximum(eps / (half + np.sqrt(half**2 + lam * eps)), r)
 
 
 def mean(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: npt.ArrayLike = 0.0) -> Any:
     """Mean of v given v > r."""
-    _check(d, eps, lam, r)
-    return _broadcast(_mean_variance, d, eps, lam, r, width=2)[..., 0]
+    return _broadcast(_mean_variance, _check(_BOUNDS, d=d, eps=eps, lam=lam, r=r), width=2)[..., 0]
 
 
 def variance(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: npt.ArrayLike = 0.0) -> Any:
     """Variance of v given v > r."""
-    _check(d, eps, lam, r)
-    return _broadcast(_mean_variance, d, eps, lam, r, width=2)[..., 1]
+    return _broadcast(_mean_variance, _check(_BOUNDS, d=d, eps=eps, lam=lam, r=r), width=2)[..., 1]
 
 
 def sample(
@@ -291,10 +303,13 @@ def sample(
     -------
     ndarray (size)
     """
-    _check(d, eps, lam, r)
+    columns = _check(_BOUNDS, d=d, eps=eps, lam=lam, r=r)
+    if columns[0].ndim:
+        raise ValueError(f"d, eps, lam and r must be single numbers, got shape {columns[0].shape}.")
+    d, eps, lam, r = (float(column) for column in columns)
     if eps == 0 and r == 0 and d >= 2:
         raise ValueError("eps = r = 0 with d >= 2 has no proper distribution: give a positive r or eps.")
-    out = np.empty(size)
+    out = np.empty([check_count(each, "size", at_least=0) for each in (size if isinstance(size, tuple) else (size,))])
     stream = make_streams(as_generator(random_state), 1)[0]
-    _sample(float(d), float(eps), float(lam), float(r), stream, out.reshape(-1))
+    _sample(d, eps, lam, r, stream, out.reshape(-1))
     return out

@@ -113,6 +113,17 @@ def log_mass(table: Table, eps: float, a: float, b: float) -> float:
 
 
 @inline
+def log_local(table: Table, d: float, eps: float) -> float:
+    """`gig.log_local` at λ = 1 and r = 0."""
+    value = _at(table, eps)
+    if value != value:
+        return gig.log_local(d, eps, 1.0, 0.0)
+    p = 1.0 - 0.5 * d
+    _, mode = gig.mode_in_log(p, eps, 1.0)
+    return p * math.log(mode) - 0.5 * eps / mode - 0.5 * mode + value
+
+
+@inline
 def exact_mean(d: float, eps: float, lam: float) -> float:
     """Mean of v without truncation; at ε = 0 its limit, which is 0 unless d = 1."""
     if eps > 0.0:

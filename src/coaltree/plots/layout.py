@@ -76,7 +76,7 @@ def ladderised_order(tree: Tree) -> IntArray:
 
 def plain(text: str, longest: int = 40) -> str:
     """A label as it is drawn: on one line, shortened in the middle, dollar signs not read as mathematics."""
-    line = " ".join(text.split())
+    line = " ".join(text.encode(errors="replace").decode().split())  # a lone surrogate cannot be drawn
     if len(line) > longest:
         kept = longest - 1
         line = f"{line[: kept - kept // 3]}\N{HORIZONTAL ELLIPSIS}{line[len(line) - kept // 3 :]}"

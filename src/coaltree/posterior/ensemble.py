@@ -15,7 +15,7 @@ from coaltree.posterior import consensus, storage
 from coaltree.posterior.consensus import ConsensusTree
 from coaltree.randomness import RandomState, as_generator
 from coaltree.tree import Tree
-from coaltree.validation import check_choice
+from coaltree.validation import check_choice, check_count, check_fraction
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -127,8 +127,7 @@ class TreePosterior:
         It is no better than the weighted trees it is drawn from: its own `ess` counts repeats as if they were
         independent.
         """
-        if size < 1:
-            raise ValueError(f"size must be at least 1, got {size}.")
+        size = check_count(size, "size", at_least=1)
         chosen = as_generator(random_state).choice(len(self), size=size, p=self.weights)
         return TreePosterior(
             children=self.children[chosen],
@@ -150,7 +149,7 @@ class TreePosterior:
     def coclustering(self, n_clusters: int) -> FloatArray:
         """Posterior probability that two leaves share a cluster of the cut into `n_clusters`, (n, n)."""
         n = self.n_leaves
-        if not 1 <= n_clusters <= n:
+        if check_count(n_clusters, "n_clusters", at_least=1) > n:
             raise ValueError(f"n_clusters must be between 1 and the number of leaves {n}, got {n_clusters}.")
         below_cut = np.broadcast_to(self.weights[:, None], (len(self), n - n_clusters))
         together = consensus.pair_sums(self.children, below_cut)
@@ -170,7 +169,7 @@ class TreePosterior:
 
         Equal-tailed, among the trees that contain the clade; NaN for clades that none contains.
         """
-        if not 0.0 < level < 1.0:
+        if not 0.0 < check_fraction(level, "level") < 1.0:
             raise ValueError(f"level must be between 0 and 1, got {level}; 0.9 gives a 90% interval.")
         ids = self._clade_ids(tree)
         return consensus.intervals_of_clades(ids[:-1], self.times, self.weights, ids[-1], level)
@@ -205,6 +204,7 @@ class TreePosterior:
 
     def consensus(self, threshold: float = 0.5) -> ConsensusTree:
         """Majority-rule consensus: the clades with support above one half and at least `threshold`."""
+        threshold = check_fraction(threshold, "threshold")
         return consensus.majority_consensus(self.children, self.times, self.weights, self.names, threshold)
 
     def _clade_ids(self, tree: Tree) -> IntArray:
@@ -245,6 +245,8 @@ def _read_only(name: str, values: npt.ArrayLike, dtype: type) -> npt.NDArray[Any
     array = np.array(values, order="C")
     if dtype is np.int64 and array.dtype.kind not in "iu":
         raise ValueError(f"{name} must hold integers, got dtype {array.dtype}.")
+    if array.dtype.kind not in "iuf":
+        raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}.")
     array = array.astype(dtype, copy=False)
     array.setflags(write=False)
     return array

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import secrets
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from coaltree import _npy
+from coaltree.memory import available_memory
 
 POSTERIOR = "coaltree.TreePosterior"
 FORMAT_VERSION = 1
@@ -22,8 +25,6 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 _HEADER = "header"
 _CHECKSUM = "sha256"
-_BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
-_BAD_CONTENTS = (AttributeError, KeyError, TypeError, ValueError)
 
 
 def write(path: str | os.PathLike[str], arrays: Arrays, texts: Mapping[str, Any], kind: str = POSTERIOR) -> None:
@@ -48,20 +49,17 @@ def write(path: str | os.PathLike[str], arrays: Arrays, texts: Mapping[str, Any]
 def read(path: str | os.PathLike[str], kind: str = POSTERIOR) -> dict[str, Any]:
     """Return the arrays and JSON values of a file of this kind written by `write`, by name."""
     name = os.fspath(path)
+    data = Path(path).read_bytes()  # what fails from here on is the contents, not the disk
     try:
-        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise ValueError(f"its part {damaged} is damaged")
-        with np.load(path, allow_pickle=False) as parts:
-            header = json.loads(_decode(parts[_HEADER]))
-            found, version = header.pop("format"), int(header.pop("format_version"))
-            if found != kind:
-                raise ValueError(f"it holds {found!r}")
-            if version <= FORMAT_VERSION:
-                contents = {key: parts[key] for key in parts.files}
-                checksum = _decode(contents.pop(_CHECKSUM))
-    except (*_BAD_ARCHIVE, *_BAD_CONTENTS) as error:
+        contents = _unpack(data)
+        header = json.loads(_decode(contents[_HEADER]))
+        found, version = header.pop("format"), header.pop("format_version")
+        if found != kind:
+            raise ValueError(f"it holds {found!r}")
+        checksum = _decode(contents.pop(_CHECKSUM, np.empty(0)))
+        if type(version) is not int:
+            raise ValueError(f"its format version is {version!r}")
+    except Exception as error:  # damaged archives fail in many ways: zipfile, its decompressors, json
         raise ValueError(
             f"{name} is not a readable {kind} file ({error}): it is damaged or was not written by coaltree as such."
         ) from error
@@ -73,6 +71,15 @@ def read(path: str | os.PathLike[str], kind: str = POSTERIOR) -> dict[str, Any]:
         raise ValueError(f"{name} is damaged: its contents do not match their checksum.")
     del contents[_HEADER]
     return {**contents, **header}
+
+
+def _unpack(data: bytes) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of an archive by name, each checked against the sum that the archive keeps of it."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        needed, available = sum(part.file_size for part in archive.infolist()), available_memory()
+        if available is not None and needed > available:
+            raise ValueError(f"its arrays claim {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free")
+        return {part.filename.removesuffix(".npy"): _npy.decode(archive.read(part)) for part in archive.infolist()}
 
 
 def _digest(contents: Arrays) -> str:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import secrets
 import time
 import warnings
-import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.posterior import storage
 from coaltree.records.config import ModelConfig, StudyConfig
 from coaltree.records.features import CodeFactors, Counts
 from coaltree.records.preparing import Period, StudyData
@@ -28,6 +27,7 @@ from coaltree.regression.folds import stratified_folds
 Floats = npt.NDArray[np.float64]
 Arrays = dict[str, npt.NDArray[Any]]
 
+KIND = "coaltree.StudyFit"
 PROBIT = "coalescent_probit"
 TEMPORAL = -1  # the fit on all training subjects, applied to the second cohort
 
@@ -42,19 +42,12 @@ class Store:
         """Return what is kept under a name, or compute and keep it."""
         file = self.folder / f"{name}.npz"
         try:
-            with np.load(file, allow_pickle=False) as kept:
-                return {key: kept[key] for key in kept.files}
-        except (OSError, ValueError, zipfile.BadZipFile):
+            return storage.read(file, KIND)
+        except (OSError, ValueError):  # not there, or damaged
             pass
-        result: dict[str, Any] = compute()
+        result = compute()
         self.folder.mkdir(parents=True, exist_ok=True)
-        draft = self.folder / f".{name}.{secrets.token_hex(8)}.tmp"
-        try:
-            with draft.open("xb") as stream:
-                np.savez_compressed(stream, **result)
-            draft.replace(file)
-        finally:
-            draft.unlink(missing_ok=True)
+        storage.write(file, result, {}, KIND)
         return result
 
 

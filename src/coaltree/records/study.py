@@ -79,7 +79,7 @@ class StudyResult:
         found |= {"outcomes": self.outcomes, "factors": self.factors, "auc": self.auc_table()}
         for name, comparison in self._comparisons().items():
             level = self.config.validation.level
-            found[f"scores-{name}"] = _suppress_events(comparison.table(level))
+            found[f"scores-{name}"] = self._suppress(name, comparison.table(level))
             found[f"summary-{name}"] = comparison.summary(level=level)
             found[f"calibration-{name}"] = calibration_rows(comparison)
             found[f"differences-{name}"] = comparison.differences(PROBIT, level=level)
@@ -94,6 +94,19 @@ class StudyResult:
         if self.temporal is not None:
             found["temporal"] = self.temporal
         return found
+
+    def _suppress(self, name: str, table: Table) -> Table:
+        """Hide small numbers of events, and numbers of labels that would give away a small number of missing ones."""
+        threshold = self.facts["thresholds"][0 if name == "cross-validation" else -1]
+        total = self.facts["n_subjects"][0 if name == "cross-validation" else -1]
+        hidden = {
+            row["outcome"]: any(isinstance(row[f"{why} {threshold}"], str) for why in ("had it before", "censored"))
+            for row in self.outcomes
+        }
+        return Table(
+            {**row, "n": shown_labels(row["n"], total, hidden[row["outcome"]]), "events": shown_count(row["events"])}
+            for row in table
+        )
 
     def auc_table(self) -> Table:
         """Return areas under the ROC curve as the paper prints them: a row an outcome, a column a method."""
@@ -164,8 +177,11 @@ def run_study(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it names patients
     data = prepare_data(config, folder, connection)
     smallest = min(len(period.cohort) for period in data.periods)
-    if smallest < 2 * config.validation.n_folds:
-        raise RecordsError(f"a cohort of {smallest} subjects is too small for {config.validation.n_folds} folds.")
+    if smallest < max(FEWEST, 2 * config.validation.n_folds):
+        raise RecordsError(
+            f"a cohort of {shown_count(smallest)} subjects is too small: {config.validation.n_folds} folds need "
+            f"{2 * config.validation.n_folds}, and fewer than {FEWEST} are not shown."
+        )
     cross_validation = cross_validate(data, config, folder, n_jobs, progress)
     fits, temporal = fit_all(data, config, folder)
     tree, support = None, None
@@ -229,6 +245,17 @@ def shown_count(n: int) -> int | str:
     return f"<{FEWEST}" if 0 < n < FEWEST else n
 
 
+def shown_labels(n: int, total: int, hidden: bool) -> int | str:
+    """Return a number of labels among `total` subjects, down to the ten below if it would tell 1 to 10 others.
+
+    `hidden` says that a part of those without a label is a number that is not shown: the exact n and the other part
+    would give it away.
+    """
+    if 0 < n < FEWEST:
+        return shown_count(n)
+    return f"{n // 10 * 10}+" if hidden or 0 < total - n < FEWEST else n
+
+
 def attrition_table(steps: Sequence[tuple[str, int]]) -> Table:
     """Return rule, subjects left and subjects removed; rules that remove 1 to 10 subjects are merged with others."""
     shown, pending = [steps[0]], []
@@ -278,10 +305,6 @@ def calibration_rows(comparison: Comparison) -> Table:
                 }
             )
     return rows
-
-
-def _suppress_events(table: Table) -> Table:
-    return Table({**row, "events": shown_count(row["events"])} for row in table)
 
 
 def _outcome_table(data: StudyData) -> Table:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import secrets
 import time
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._version import __version__
+from coaltree.posterior import storage
 from coaltree.regression import scores
 from coaltree.regression.folds import check_outcomes, stratified_folds
 from coaltree.regression.table import Table
@@ -26,6 +25,7 @@ from coaltree.validation import check_array
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
+KIND = "coaltree.ComparisonFit"
 N_RESAMPLES = 1000
 LEVEL = 0.95
 
@@ -296,13 +296,7 @@ def _run_fold(
     seconds = time.perf_counter() - started
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}.tmp")
-        try:
-            with draft.open("xb") as stream:
-                np.savez(stream, probability=probability, score=score, seconds=seconds)
-            draft.replace(file)
-        finally:
-            draft.unlink(missing_ok=True)
+        storage.write(file, {"probability": probability, "score": score}, {"seconds": seconds}, KIND)
     return probability, score, seconds
 
 
@@ -339,9 +333,9 @@ def _digest(*arrays: npt.NDArray[Any]) -> str:
 
 
 def _read(file: Path) -> tuple[FloatArray, FloatArray, float] | None:
-    """Return what an earlier run kept, or None; files are moved into place whole, so a damaged one is a rarity."""
+    """Return what an earlier run kept, or None."""
     try:
-        with np.load(file, allow_pickle=False) as parts:
-            return parts["probability"], parts["score"], float(parts["seconds"])
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        parts = storage.read(file, KIND)
+        return parts["probability"], parts["score"], float(parts["seconds"])
+    except (OSError, ValueError):  # not there, or damaged
         return None

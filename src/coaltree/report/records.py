@@ -192,12 +192,12 @@ def _warnings(result: StudyResult) -> list[Any]:
 def _imported(result: StudyResult) -> dict[str, object]:
     facts = result.facts["imported"]
     rejected = sum((facts.get("rejected") or {}).values())
-    duplicates = facts.get("duplicates") or {}
+    copies = facts.get("duplicates") or {}
     return {
         "source": facts.get("dataset_name") or result.config.data.path,
         "events": facts.get("n_events"),
-        "rows rejected at import": rejected if rejected == 0 or rejected >= FEWEST else f"<{FEWEST}",
-        "exact copies of events": f"{duplicates.get('exact_copies', 0):,}, policy {duplicates.get('policy', 'keep')}",
+        "rows rejected at import": shown_count(rejected),
+        "exact copies of events": f"{shown_count(copies.get('exact_copies', 0))}, {copies.get('policy', 'keep')}",
         "notes": " ".join(facts.get("notes") or []) or "none",
     }
 

@@ -1,0 +1,194 @@
+"""What the experiments on artificial data share: the data, the measures, the comparison with the paper.
+
+A tree from Kingman's coalescent, a Gaussian process along it with Φ = exp(−(i − j)²/2ℓ) + σ²δ, i, j = 1 … d. The paper
+states neither ℓ nor the grid; with a known Φ the errors do not depend on them, because inference sees whitened data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+
+import coaltree as ct
+from coaltree.metrics import Errors, distance_errors, last_time_difference, merge_time_errors
+from coaltree.model.gp import GaussianProcess
+from papers.henao_lucas.experiment import Claim, Row, Summary, generator
+from papers.henao_lucas.figures import LABELS
+
+LENGTH, NOISE = 4.0, 1e-9
+N_REPLICATES = 50  # of the paper
+
+MEASURES = {
+    "time_mse": "merge times, MSE",
+    "time_mae": "merge times, MAE",
+    "time_mab": "merge times, MAB",
+    "td": "last merge, TD",
+    "distance_mse": "distances, MSE",
+    "distance_mae": "distances, MAE",
+    "distance_mab": "distances, MAB",
+    "length_mse": "ℓ, MSE",
+    "length_mae": "ℓ, MAE",
+    "length_mab": "ℓ, MAB",
+    "seconds": "run time, s",
+}
+
+
+class Replicate(NamedTuple):
+    """A data set and the truth behind it."""
+
+    tree: ct.Tree
+    X: np.ndarray  # (n, d)
+    phi: np.ndarray  # (d, d)
+
+
+def squared_exponential(d: int) -> np.ndarray:
+    """Φ of the artificial data, (d, d)."""
+    gaps = np.subtract.outer(np.arange(d), np.arange(d))
+    return np.asarray(np.exp(-(gaps**2) / (2 * LENGTH)) + NOISE * np.eye(d))
+
+
+def simulate(n: int, d: int, replicate: int) -> Replicate:
+    """Draw the data set of a replicate: the same for every method."""
+    rng = generator("artificial", n, d, replicate)
+    tree, phi = ct.sample_tree(n, random_state=rng), squared_exponential(d)
+    return Replicate(tree, ct.sample_data(tree, phi, random_state=rng), phi)
+
+
+def length_family(d: int) -> GaussianProcess:
+    """Φ with everything known but ℓ, whose logarithm is uniform."""
+    kernel = RBF(1.0, (1e-2, 1e3)) + WhiteKernel(NOISE, "fixed")
+    return GaussianProcess(kernel, np.arange(float(d)), amplitude=1.0, jitter=0.0)
+
+
+def lengths(values: Iterable[Mapping[str, Any]]) -> list[float]:
+    """ℓ, a squared length, of states of `length_family`."""
+    return [float(value["k1__length_scale"]) ** 2 for value in values]
+
+
+def least_deviation(n: int, d: int) -> float:
+    """Cramér and Rao's bound: the least standard deviation of an unbiased estimate of ℓ, the tree being known.
+
+    The n − 1 contrasts are then independent N(0, Φ), and the information about ℓ is (n − 1)/2 · tr (Φ⁻¹ ∂Φ/∂ℓ)².
+    """
+    squares = np.subtract.outer(np.arange(d), np.arange(d)) ** 2.0
+    slope = np.exp(-squares / (2 * LENGTH)) * squares / (2 * LENGTH**2)
+    relative = np.linalg.solve(squared_exponential(d), slope)
+    return float(1.0 / np.sqrt(0.5 * (n - 1) * np.trace(relative @ relative)))
+
+
+def tree_measures(truth: ct.Tree, times: Any, cophenetic: Any, weights: Any = None) -> Row:
+    """Errors of log merge times and of distances, and the difference of last merge times."""
+    return {
+        **_named("time", merge_time_errors(truth, times, weights)),
+        "td": last_time_difference(truth, times, weights),
+        **_named("distance", distance_errors(truth, cophenetic)),
+    }
+
+
+def length_measures(draws: Sequence[float]) -> Row:
+    """Errors of ℓ after burn-in: of the median, as the paper summarises it, and MAB over all draws."""
+    error = abs(float(np.median(draws)) - LENGTH)
+    return _named("length", Errors(error**2, error, float(np.abs(np.asarray(draws) - LENGTH).max())))
+
+
+def _named(what: str, errors: Errors) -> Row:
+    return {f"{what}_{name}": value for name, value in errors._asdict().items()}
+
+
+def describe(rows: Iterable[Row]) -> Summary:
+    """Mean, standard deviation, standard error, median and the largest replicate's share of the sum, by measure."""
+    rows = list(rows)
+    summary = {}
+    for name in MEASURES:
+        if name in rows[0]:
+            values = np.array([row[name] for row in rows])
+            spread = float(values.std(ddof=1))
+            summary[name] = {
+                "mean": float(values.mean()),
+                "sd": spread,
+                "se": spread / len(values) ** 0.5,
+                "median": float(np.median(values)),
+                "largest_share": float(np.abs(values).max() / np.abs(values).sum()),
+            }
+    return summary
+
+
+def papers_best(expected: Summary, measure: str) -> tuple[str, float, float]:
+    """The paper's best method by a measure, its mean and its standard deviation; of TD the one nearest to zero."""
+    found = {method: values[measure] for method, values in expected.items() if measure in values}
+    best = min(found, key=lambda method: abs(found[method][0]))
+    return best, abs(found[best][0]), found[best][1]
+
+
+def claims_against(
+    summary: Summary, expected: Summary, which: Mapping[str, str], medians: Sequence[str] = ()
+) -> Iterator[Claim]:
+    """One claim a data set and measure: ours, by the method that `which` names, at most the paper's best.
+
+    The tolerance is one standard error of the difference, for `medians` 1.25 times as large. Run times have claims of
+    their own.
+    """
+    for name, ours in summary.items():
+        method = which[name]
+        for measure, words in MEASURES.items():
+            if measure not in ours[method] or measure == "seconds":
+                continue
+            best, bound, spread = papers_best(expected[name], measure)
+            value = ours[method][measure]
+            error = float(np.hypot(value["se"], spread / N_REPLICATES**0.5))
+            by_median = measure in medians
+            yield Claim(
+                f"{name}, {words}: {LABELS[method]} against the paper's best, {LABELS[best]}",
+                abs(value["median" if by_median else "mean"]),
+                bound,
+                at_least=False,
+                tolerance=1.25 * error if by_median else error,
+            )
+
+
+def length_claims(summary: Summary, sizes: Mapping[str, int], which: Mapping[str, str], most: float) -> Iterator[Claim]:
+    """Root mean squared error of ℓ over the least that any method could reach with the tree known."""
+    for name, ours in summary.items():
+        bound = least_deviation(sizes[name], sizes[name])
+        value = ours[which[name]]["length_mse"]
+        ratio = value["mean"] ** 0.5 / bound
+        yield Claim(
+            f"{name}, ℓ: root mean squared error over Cramér and Rao's bound given the tree ({bound:.3g})",
+            ratio,
+            most,
+            at_least=False,
+            tolerance=0.5 * ratio * value["se"] / value["mean"],
+        )
+
+
+def table(summary: Summary, expected: Summary, methods: Sequence[str], chosen: Mapping[str, str]) -> Iterator[str]:
+    """Ours beside the paper's best, means ± standard deviations; in brackets the median of the method in bold."""
+    yield "| | measure | paper's best | " + " | ".join(LABELS[m] for m in methods) + " |"
+    yield "|---" * (3 + len(methods)) + "|"
+    for name, ours in summary.items():
+        for measure, words in MEASURES.items():
+            if measure not in ours[methods[0]]:
+                continue
+            best, mean, spread = papers_best(expected[name], measure)
+            cells = [f"{mean:.3g} ± {spread:.2g} ({LABELS[best]})"]
+            for method in methods:
+                value = ours[method][measure]
+                text = f"{value['mean']:.3g} ± {value['sd']:.2g}"
+                cells.append(f"**{text}** [{value['median']:.2g}]" if method == chosen[name] else text)
+            yield f"| {name} | {words} | " + " | ".join(cells) + " |"
+
+
+def tails(summary: Summary, claims: Iterable[Claim], which: Mapping[str, str]) -> Iterator[str]:
+    """For each claim that fails: the median beside the mean, and what one replicate contributes."""
+    failed = [c.statement for c in claims if not c.holds and not c.timed]
+    for name, ours in summary.items():
+        for measure, words in MEASURES.items():
+            if any(s.startswith(f"{name}, {words}:") for s in failed):
+                value = ours[which[name]][measure]
+                yield (
+                    f"{name}, {words}: mean {value['mean']:.3g} ± {value['se']:.2g} (standard error), median "
+                    f"{value['median']:.3g}; one replicate is {100 * value['largest_share']:.0f} % of the sum."
+                )

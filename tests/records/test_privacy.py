@@ -1,0 +1,143 @@
+"""What a study writes may be passed on: no identifier, no time of an event, no number of patients from 1 to 10."""
+
+import csv
+import io
+import os
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from coaltree.cli import app
+from coaltree.records.simulate import simulate_cohort
+from coaltree.records.study import FEWEST, attrition_table, shown_count, shown_labels
+from tests.records.test_study import CONFIG
+from tests.seeds import seed
+
+FIRST_ID = 870_000_000_000_000
+STEP = 104_729  # identifiers that occur nowhere by chance
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A finished study of subjects with conspicuous identifiers: its folder, the identifiers, the times of events."""
+    folder = tmp_path_factory.mktemp("privacy")
+    cohort = simulate_cohort(folder / "cohort", 400, seed(5), n_factors=4, events_per_year=20.0)
+    ids, times = set(), set()
+    for file in (cohort / "data").glob("*.parquet"):
+        table = pq.read_table(file)
+        conspicuous = pc.add(pc.multiply(table["subject_id"], STEP), FIRST_ID)
+        table = table.set_column(0, "subject_id", pa.chunked_array(conspicuous).cast(pa.int64()))
+        ids |= set(table["subject_id"].to_pylist())
+        times |= {time for time in table["time"].to_pylist() if time is not None}
+        pq.write_table(table, file)
+    with np.load(cohort / "truth" / "shard-0000.npz") as shard, np.load(cohort / "truth" / "model.npz") as model:
+        order = np.argsort(-np.nansum(shard["labels_0"], axis=0))
+        keys = [str(model["names"][j]) for j in order[:7]]
+    config = folder / "study.toml"
+    text = CONFIG.format(path=cohort, keys=str(keys).replace("'", '"')).replace("min_events = 5", "min_events = 2")
+    config.write_text(text.replace("n_iter = 40", "n_iter = 12").replace("burn_in = 10", "burn_in = 4"))
+    out = folder / "results"
+    result = CliRunner().invoke(app, ["records", "study", str(config), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    return out, ids, times, result.output
+
+
+def spellings(time):
+    """Ways in which the instant of an event could be written."""
+    micro = int(np.datetime64(time, "us").astype(np.int64))
+    yield from (time.isoformat(), time.isoformat(" "), str(micro), str(micro // 1000), str(micro // 1_000_000))
+
+
+def test_no_identifier_and_no_time_is_written(study):
+    out, ids, times, printed = study
+    files = [file for file in out.rglob("*") if file.is_file()]
+    assert {"report.html", "summary.json", "auc.csv", "cost.png"} <= {file.name for file in files}
+    written = b"\n".join([file.read_bytes() for file in files] + [printed.encode()])
+    digits = {int(found) for found in re.findall(rb"\d{6,}", written)}
+    assert not digits & ids
+    midnights = {time for time in times if time.time() == time.min.time()}  # thresholds are midnights, and are shown
+    wanted = {text.encode() for time in times - midnights for text in spellings(time)}
+    assert len(wanted) > 10_000
+    found = set(re.findall(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?|\d{9,}", written))
+    assert not found & wanted
+    days = {time.date().isoformat().encode() for time in times}
+    shown = set(re.findall(rb"\d{4}-\d\d-\d\d", written))
+    assert shown & days <= {b"2009-01-01", b"2010-01-01"}
+
+
+def test_the_search_would_find_them(study):
+    """Rows are in the private folder, and every file of the results is of a kind that can be searched."""
+    out, ids = study[:2]
+    labels = pq.read_table(out.with_name("results-private") / "labels" / "2009-01-01")
+    assert set(labels["subject_id"].to_pylist()) <= ids
+    for file in out.rglob("*"):
+        assert file.suffix in (".html", ".csv", ".png", ".nwk", ".json", ".toml"), (
+            f"{file} is of no kind that is searched"
+        )
+        binary = file.read_bytes()
+        assert not any(identifier.to_bytes(8, "little") in binary for identifier in ids)
+
+
+def test_nothing_private_is_left_in_the_folder(study):
+    out = study[0]
+    assert not [file for file in out.rglob("*") if file.is_dir()]
+    private = out.with_name("results-private")
+    assert private.is_dir()
+    assert os.name != "posix" or private.stat().st_mode & 0o077 == 0
+
+
+def numbers(cell):
+    return int(cell) if re.fullmatch(r"-?\d+", cell) else None
+
+
+def test_small_numbers_are_hidden(study):
+    out = study[0]
+    counted = re.compile("events|had it|censored|removed|left|labels|^n$")
+    tables = {file.stem: list(csv.DictReader(io.StringIO(file.read_text()))) for file in out.glob("*.csv")}
+    hidden = 0
+    for name, rows in tables.items():
+        for row in rows:
+            for column, cell in row.items():
+                if counted.search(column):
+                    value = numbers(cell)
+                    assert value is None or not 0 < value < FEWEST, (name, row)
+                    hidden += cell == f"<{FEWEST}"
+    assert hidden > 0  # the study has such numbers
+    page = (out / "report.html").read_text()
+    for cells in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL):
+        assert not re.search(r"had it before|censored", cells) or "<th" in cells
+
+
+def test_small_numbers_cannot_be_subtracted(study):
+    """Subjects, labels and the reasons for missing ones: no hidden number is the difference of shown ones."""
+    out = study[0]
+    tables = {file.stem: list(csv.DictReader(io.StringIO(file.read_text()))) for file in out.glob("*.csv")}
+    for part, threshold, steps in (
+        ("cross-validation", "2009-01-01", "attrition-1"),
+        ("temporal", "2010-01-01", "attrition-2"),
+    ):
+        total = int(tables[steps][-1]["left"])
+        labels = {row["outcome"]: row["n"] for row in tables[f"scores-{part}"]}
+        for row in tables["outcomes"]:
+            n = numbers(labels[row["outcome"]])
+            why = [numbers(row[f"{reason} {threshold}"]) for reason in ("had it before", "censored")]
+            assert n is None or None not in why, row
+            assert n is None or not 0 < total - n < FEWEST, row
+        for before, after in zip(tables[steps], tables[steps][1:], strict=False):
+            assert int(before["left"]) - int(after["left"]) == int(after["removed"])
+
+
+def test_rules_of_what_is_shown():
+    assert [shown_count(n) for n in (0, 1, 10, 11)] == [0, "<11", "<11", 11]
+    assert shown_labels(372, 400, hidden=False) == 372
+    assert shown_labels(372, 400, hidden=True) == "370+"
+    assert shown_labels(395, 400, hidden=False) == "390+"
+    assert shown_labels(7, 400, hidden=False) == "<11"
+    merged = attrition_table([("all", 500), ("a", 495), ("b", 480), ("c", 479)])
+    assert all(row["removed"] == 0 or row["removed"] >= FEWEST for row in merged)
+    assert merged[-1]["left"] == 479
