@@ -19,6 +19,7 @@ import coaltree
 from coaltree import plots, records
 from coaltree.cli import app
 from coaltree.inference.greedy import RULES
+from coaltree.inference.insertion import INSERTION
 from coaltree.inference.proposals import METHODS
 
 REPOSITORY = Path(__file__).parents[1]
@@ -257,7 +258,7 @@ def test_what_the_reference_names_exists():
             assert found is not None, f"{page}: {name}"
 
 
-@pytest.mark.parametrize("name", [*METHODS, "auto", *RULES])
+@pytest.mark.parametrize("name", [*METHODS, INSERTION, "auto", *RULES])
 def test_every_method_and_rule_is_described(name):
     assert f"| `{name}` |" in PAGES["samplers"]
 
