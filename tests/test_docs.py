@@ -263,6 +263,11 @@ def test_every_method_and_rule_is_described(name):
     assert f"| `{name}` |" in PAGES["samplers"]
 
 
+def test_the_citation_has_the_version():
+    text = (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: (.+)$", text, flags=re.MULTILINE)[1] == coaltree.__version__
+
+
 # ---- guides and pictures
 
 
