@@ -129,6 +129,7 @@ def perform(experiment: Experiment, options: Options, out: Path) -> Summary:
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}",
         "quick": options.quick,
+        "replicates": options.replicates,  # None: as many as in the paper
         "tasks": len(rows),
         "seconds": round(sum(row["seconds"] for row in rows.values()), 1),
         "summary": summary,
@@ -206,9 +207,11 @@ def _write_page(experiment: Experiment, out: Path, lines: Sequence[str], results
     text = source.read_text() if source.exists() else f"# {experiment.name}\n\n{MARKS[0]}\n{MARKS[1]}\n"
     before, _, rest = text.partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
+    flags = " --quick" if results["quick"] else ""
+    flags += f" --replicates {results['replicates']}" if results["replicates"] else ""
     stamp = (
-        f"coaltree {results['version']}, {results['date']}, {results['seconds']:.0f} s of CPU"
-        f"{', quick' if results['quick'] else ''}: `python -m papers.henao_lucas {experiment.name}`"
+        f"coaltree {results['version']}, {results['date']}, {results['seconds']:.0f} s of CPU: "
+        f"`python -m papers.henao_lucas {experiment.name}{flags}`"
     )
     body = "\n".join([*lines, "", stamp])
     (out / "README.md").write_text(f"{before}{MARKS[0]}\n{body}\n{MARKS[1]}{after}")

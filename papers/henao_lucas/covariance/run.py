@@ -35,20 +35,20 @@ SIZES = {"D1": 32, "D2": 64}
 METHODS = ("mpost1", "smc1", "mpost2", "tpost")
 DEFAULT = {name: choose_method("auto", size, size) for name, size in SIZES.items()}
 SETTINGS = {"n_particles": 50, "n_iter": 50, "burn_in": 10}
+FEWER = {"n_particles": 50, "n_iter": 20, "burn_in": 5}  # of a quick run
 INEFFICIENCY = 1.25
 
 
 def tasks(options: Options) -> Sequence[Key]:
     """One task a data set, method and replicate; quick: a few of the small ones."""
     names = ("D1",) if options.quick else tuple(SIZES)
-    replicates = options.replicates or (4 if options.quick else N_REPLICATES)
+    replicates = options.replicates or (3 if options.quick else N_REPLICATES)
     return [(name, method, k) for k in range(replicates) for name in names for method in METHODS]
 
 
 def learn(name: str, method: str, X: np.ndarray, **how: Any) -> LearnedPosterior:
     """Learn tree and ℓ."""
-    settings = {**SETTINGS, **how}
-    return ct.learn_posterior(X, length_family(SIZES[name]), leaf_noise=0.0, method=method, **settings)
+    return ct.learn_posterior(X, length_family(SIZES[name]), leaf_noise=0.0, method=method, **how)
 
 
 @cache
@@ -63,7 +63,7 @@ def run(key: Key, options: Options, rng: np.random.Generator) -> Row:
     compile_for(name, method)
     data = simulate(SIZES[name], SIZES[name], replicate)
     began = time.process_time()
-    learned = learn(name, method, data.X, random_state=rng)
+    learned = learn(name, method, data.X, random_state=rng, **(FEWER if options.quick else SETTINGS))
     seconds = time.process_time() - began
     post = learned.posterior
     trace = learned.trace["k1__length_scale"][learned.burn_in :]

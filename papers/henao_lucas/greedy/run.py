@@ -40,7 +40,7 @@ N_IN_FIGURE = 5  # times as many replicates as in the table: 250
 def tasks(options: Options) -> Sequence[Key]:
     """One task a data set, rule and replicate; for the figure one a data set and dimension."""
     names = ("D1",) if options.quick else tuple(SIZES)
-    replicates = options.replicates or (12 if options.quick else N_REPLICATES)
+    replicates = options.replicates or (8 if options.quick else N_REPLICATES)
     learned = [(name, rule, k) for k in range(replicates) for name in names for rule in RULES]
     return learned + [("times", name, d, N_IN_FIGURE * replicates) for name in names for d in DIMENSIONS]
 
