@@ -118,14 +118,15 @@ def test_the_missing_factor_is_all_that_is_wrong_with_literal_weights():
 
 
 def test_the_least_deviation_of_the_length():
-    """Cramér and Rao's bound against the curvature of the log likelihood, averaged by its own expectation."""
+    """Cramér and Rao's bound against the curvature of the expected log likelihood, each merge at its best v."""
     n, d, step = 20, 6, 1e-4
     phi = squared_exponential(d)
 
     def expected_log_likelihood(length):
         squares = np.subtract.outer(np.arange(d), np.arange(d)) ** 2.0
         other = np.exp(-squares / (2 * length)) + 1e-9 * np.eye(d)
-        return -0.5 * (n - 1) * (np.linalg.slogdet(other)[1] + np.trace(np.linalg.solve(other, phi)))
+        best_v = np.trace(np.linalg.solve(other, phi)) / d
+        return -0.5 * (n - 1) * (np.linalg.slogdet(other)[1] + d * np.log(best_v))
 
     low, middle, high = (expected_log_likelihood(LENGTH + shift) for shift in (-step, 0.0, step))
     assert least_deviation(n, d) == pytest.approx((-(low - 2 * middle + high) / step**2) ** -0.5, rel=1e-3)

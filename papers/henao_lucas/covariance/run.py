@@ -107,7 +107,7 @@ def figures(rows: dict[Key, Row]) -> dict[str, Figure]:
     figure, axes = panels(len(names), width=3.5 * len(names))
     for axis, name in zip(axes, names, strict=True):
         least = least_deviation(SIZES[name], SIZES[name])
-        axis.axvspan(LENGTH - 1.96 * least, LENGTH + 1.96 * least, color="#DDDDDD", label="95 % if the tree were known")
+        axis.axvspan(LENGTH - 1.96 * least, LENGTH + 1.96 * least, color="#DDDDDD", label="95 %, merges known")
         axis.axvline(LENGTH, color="black", linewidth=1)
         for method in METHODS:
             values = np.sort([row["length"] for key, row in rows.items() if key[:2] == (name, method)])
