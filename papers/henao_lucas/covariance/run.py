@@ -29,7 +29,7 @@ from papers.henao_lucas.artificial import (
     tree_measures,
 )
 from papers.henao_lucas.experiment import Claim, Experiment, Key, Options, Row, Summary
-from papers.henao_lucas.figures import LABELS, MARKS, panels
+from papers.henao_lucas.figures import LABELS, MARKS, legend_below, panels
 
 SIZES = {"D1": 32, "D2": 64}
 METHODS = ("mpost1", "smc1", "mpost2", "tpost")
@@ -116,7 +116,7 @@ def figures(rows: dict[Key, Row]) -> dict[str, Figure]:
             axis.step(values, share, where="mid", label=LABELS[method], **look)
         axis.set(xlabel="posterior median of ℓ", ylabel="share of replicates", ylim=(0, 1))
         axis.set_title(f"{name}: n = d = {SIZES[name]}")
-    axes[0].legend(fontsize=7, loc="lower right")
+    legend_below(figure, axes[0], 5)
     return {"covariance": figure}
 
 

@@ -16,7 +16,7 @@ from coaltree.inference.smc import choose_method
 from papers.henao_lucas.artificial import simulate
 from papers.henao_lucas.exactness import literal
 from papers.henao_lucas.experiment import Claim, Experiment, Key, Options, Row, Summary, generator, mean_and_error
-from papers.henao_lucas.figures import BLACK, LABELS, MARKS, ORANGE, VERMILION, legend_below, panels
+from papers.henao_lucas.figures import BLACK, LABELS, MARKS, ORANGE, VERMILION, legend_below, panels, plain_logarithmic
 
 METHODS = ("postpost", "mpost1", "smc1", "mpost2", "tpost")
 LITERAL = {"literal1": "mpost1", "literal2": "mpost2"}

@@ -21,7 +21,7 @@ from papers.henao_lucas.artificial import (
     tree_measures,
 )
 from papers.henao_lucas.experiment import Claim, Experiment, Key, Options, Row, Summary
-from papers.henao_lucas.figures import LABELS, MARKS, panels
+from papers.henao_lucas.figures import LABELS, MARKS, legend_below, panels, plain_logarithmic
 
 SIZES = {"D1": 32, "D2": 64}
 METHODS = ("postpost", "mpost1", "smc1", "mpost2", "tpost")
@@ -99,9 +99,10 @@ def figures(rows: dict[Key, Row]) -> dict[str, Figure]:
             error = [row["time_mse"] for row in chosen]
             axis.plot(cost, error, **look, alpha=0.25, markeredgewidth=0)
             axis.plot(np.mean(cost), np.mean(error), **look, label=LABELS[method], markeredgecolor="black", zorder=3)
-        axis.set(xscale="log", yscale="log", xlabel="CPU seconds, 100 particles", ylabel="MSE of log merge times")
+        plain_logarithmic(axis)
+        axis.set(xlabel="CPU seconds, 100 particles", ylabel="MSE of log merge times")
         axis.set_title(f"{name}: n = d = {SIZES[name]}")
-    axes[0].legend(fontsize=7, loc="upper left")
+    legend_below(figure, axes[0], len(METHODS))
     return {"structure": figure}
 
 
