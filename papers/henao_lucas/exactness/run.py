@@ -332,9 +332,8 @@ def draw_evidence(rows: dict[Key, Row]) -> Figure:
                 capsize=2,
                 elinewidth=0.9,
             )
-        axis.set(
-            xscale="log", xlabel="CPU seconds", ylabel="log evidence − best", title=f"n = {size[0]}, d = {size[1]}"
-        )
+        plain_logarithmic(axis, "x")
+        axis.set(xlabel="CPU seconds", ylabel="log evidence − best", title=f"n = {size[0]}, d = {size[1]}")
     legend_below(figure, axes[0], len(METHODS))
     return figure
 
