@@ -108,6 +108,7 @@ def describe(rows: Iterable[Row]) -> Summary:
             values = np.array([row[name] for row in rows])
             spread = float(values.std(ddof=1))
             summary[name] = {
+                "n": len(values),
                 "mean": float(values.mean()),
                 "sd": spread,
                 "se": spread / len(values) ** 0.5,
@@ -170,6 +171,8 @@ def table(summary: Summary, expected: Summary, methods: Sequence[str], chosen: M
     yield "| | measure | paper's best | " + " | ".join(LABELS[m] for m in methods) + " |"
     yield "|---" * (3 + len(methods)) + "|"
     for name, ours in summary.items():
+        counts = [str(ours[method]["seconds"]["n"]) for method in methods]
+        yield f"| {name} | replicates | {N_REPLICATES} | {' | '.join(counts)} |"
         for measure, words in MEASURES.items():
             if measure not in ours[methods[0]]:
                 continue

@@ -30,7 +30,7 @@ from papers.henao_lucas.figures import STYLE
 Key = tuple[str | int | float, ...]
 Row = dict[str, Any]  # what one task gives: numbers by measure; lists for curves
 Summary = dict[str, Any]
-Options = argparse.Namespace  # replicates (None: the paper's), quick, data (None or a folder), jobs
+Options = argparse.Namespace  # replicates (None: the paper's), quick, data (None or a folder), jobs, report
 
 MARKS = ("<!-- results -->", "<!-- end of results -->")
 
@@ -131,6 +131,7 @@ def perform(experiment: Experiment, options: Options, out: Path) -> Summary:
         "quick": options.quick,
         "replicates": options.replicates,  # None: as many as in the paper
         "tasks": len(rows),
+        "all_tasks": len(experiment.tasks(options)),
         "seconds": round(sum(row["seconds"] for row in rows.values()), 1),
         "summary": summary,
         "claims": [
@@ -166,11 +167,13 @@ def _run_tasks(experiment: Experiment, options: Options, path: Path) -> dict[Key
         if whole_lines and json.loads(whole_lines[0]) != header:
             raise ValueError(f"{path} is of another run ({whole_lines[0].strip()}): remove it, or give another --out.")
         done = {tuple(key): row for key, row in map(json.loads, whole_lines[1:])}
+    keys = [tuple(key) for key in experiment.tasks(options)]
+    if getattr(options, "report", False):  # reads only: another process may be writing
+        return {key: done[key] for key in keys if key in done}
     lines = [json.dumps(header)] + [json.dumps([list(key), row]) for key, row in done.items()]
     whole = path.with_suffix(".new")
     whole.write_text("".join(line + "\n" for line in lines))
     whole.replace(path)  # in one step: a kill leaves the old file or the new
-    keys = [tuple(key) for key in experiment.tasks(options)]
     left = [key for key in keys if key not in done]
     results = Parallel(n_jobs=options.jobs, return_as="generator_unordered")(
         delayed(_run_task)(experiment.run, key, options) for key in left
@@ -209,8 +212,10 @@ def _write_page(experiment: Experiment, out: Path, lines: Sequence[str], results
     _, _, after = rest.partition(MARKS[1])
     flags = " --quick" if results["quick"] else ""
     flags += f" --replicates {results['replicates']}" if results["replicates"] else ""
+    done, total = results["tasks"], results["all_tasks"]
     stamp = (
-        f"coaltree {results['version']}, {results['date']}, {results['seconds']:.0f} s of CPU: "
+        f"coaltree {results['version']}, {results['date']}, {results['seconds']:.0f} s of CPU, "
+        f"{done if done == total else f'so far {done} of {total}'} tasks: "
         f"`python -m papers.henao_lucas {experiment.name}{flags}`"
     )
     body = "\n".join([*lines, "", stamp])

@@ -56,6 +56,19 @@ def test_a_stopped_run_goes_on_to_the_same_results(tmp_path, monkeypatch):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+def test_a_report_tells_what_is_done_and_runs_nothing(tmp_path, monkeypatch):
+    stopped = Toy(tmp_path / "toy", monkeypatch, stop_after=4)
+    with pytest.raises(KeyboardInterrupt):
+        perform(stopped.experiment, OPTIONS, tmp_path / "out")
+    before = (tmp_path / "out" / "rows.jsonl").read_bytes()
+    toy = Toy(tmp_path / "toy", monkeypatch)
+    results = perform(toy.experiment, Namespace(**{**vars(OPTIONS), "report": True}), tmp_path / "out")
+    assert not toy.calls
+    assert (results["tasks"], results["all_tasks"]) == (4, 6)
+    assert "so far 4 of 6 tasks" in (tmp_path / "out" / "README.md").read_text()
+    assert (tmp_path / "out" / "rows.jsonl").read_bytes() == before
+
+
 @pytest.mark.parametrize("kept", [0.0, 0.02, 0.4, 0.7, 0.99])
 def test_half_a_line_is_done_again(tmp_path, monkeypatch, kept):
     """A file cut anywhere, in the header or in a row, by a run that was killed."""
