@@ -103,7 +103,7 @@ def test_no_measure_has_become_worse(name, quick):
 
 def test_a_worse_sampler_would_be_noticed(quick):
     """Negative control: the errors of literal weights in place of those of proper ones."""
-    now, then = quick("structure")["summary"], committed("structure")["summary"]
+    now, then = quick("structure")["summary"]["tables"], committed("structure")["summary"]["tables"]
     changed = json.loads(json.dumps(now))
     changed["D1"]["mpost1"]["time_mse"] = {"mean": 0.23, "sd": 0.07, "se": 0.02}
     assert [path for path, *_ in worse(changed, then)] == ["/D1/mpost1/time_mse"]
