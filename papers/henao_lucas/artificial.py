@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 import coaltree as ct
 from coaltree.metrics import Errors, distance_errors, last_time_difference, merge_time_errors
 from coaltree.model.gp import GaussianProcess
-from papers.henao_lucas.experiment import Claim, Row, Summary, generator
+from papers.henao_lucas.experiment import Claim, Key, Row, Summary, generator
 from papers.henao_lucas.figures import LABELS
 
 LENGTH, NOISE = 4.0, 1e-9
@@ -118,6 +118,17 @@ def describe(rows: Iterable[Row]) -> Summary:
     return summary
 
 
+def describe_all(rows: Mapping[Key, Row], names: Iterable[str], methods: Iterable[str]) -> Summary:
+    """Describe by data set and method all that has two replicates at least."""
+    methods, found = list(methods), {}
+    for name in names:
+        chosen = {m: [row for key, row in rows.items() if key[:2] == (name, m)] for m in methods}
+        described = {method: describe(each) for method, each in chosen.items() if len(each) > 1}
+        if described:
+            found[name] = described
+    return found
+
+
 def papers_best(expected: Summary, measure: str) -> tuple[str, float, float]:
     """The paper's best method by a measure, its mean and its standard deviation; of TD the one nearest to zero."""
     found = {method: values[measure] for method, values in expected.items() if measure in values}
@@ -171,14 +182,17 @@ def table(summary: Summary, expected: Summary, methods: Sequence[str], chosen: M
     yield "| | measure | paper's best | " + " | ".join(LABELS[m] for m in methods) + " |"
     yield "|---" * (3 + len(methods)) + "|"
     for name, ours in summary.items():
-        counts = [str(ours[method]["seconds"]["n"]) for method in methods]
+        counts = [str(ours[method]["seconds"]["n"]) if method in ours else "0" for method in methods]
         yield f"| {name} | replicates | {N_REPLICATES} | {' | '.join(counts)} |"
         for measure, words in MEASURES.items():
-            if measure not in ours[methods[0]]:
+            if measure not in ours[chosen[name]]:
                 continue
             best, mean, spread = papers_best(expected[name], measure)
             cells = [f"{mean:.3g} ± {spread:.2g} ({LABELS[best]})"]
             for method in methods:
+                if method not in ours:
+                    cells.append("–")
+                    continue
                 value = ours[method][measure]
                 text = f"{value['mean']:.3g} ± {value['sd']:.2g}"
                 cells.append(f"**{text}** [{value['median']:.2g}]" if method == chosen[name] else text)

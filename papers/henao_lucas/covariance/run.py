@@ -17,7 +17,7 @@ from papers.henao_lucas.artificial import (
     LENGTH,
     N_REPLICATES,
     claims_against,
-    describe,
+    describe_all,
     least_deviation,
     length_claims,
     length_family,
@@ -78,10 +78,7 @@ def run(key: Key, options: Options, rng: np.random.Generator) -> Row:
 
 def summarise(rows: dict[Key, Row]) -> Summary:
     """Describe every measure by data set and method."""
-    names = dict.fromkeys(key[0] for key in rows)
-    return {
-        name: {m: describe(row for key, row in rows.items() if key[:2] == (name, m)) for m in METHODS} for name in names
-    }
+    return describe_all(rows, SIZES, METHODS)
 
 
 def claims(summary: Summary, expected: Summary) -> Sequence[Claim]:
@@ -111,6 +108,8 @@ def figures(rows: dict[Key, Row]) -> dict[str, Figure]:
         axis.axvline(LENGTH, color="black", linewidth=1)
         for method in METHODS:
             values = np.sort([row["length"] for key, row in rows.items() if key[:2] == (name, method)])
+            if not len(values):
+                continue
             share = (np.arange(len(values)) + 0.5) / len(values)
             look = {key: value for key, value in MARKS[method].items() if key != "marker"}
             axis.step(values, share, where="mid", label=LABELS[method], **look)

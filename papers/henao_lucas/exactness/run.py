@@ -25,7 +25,7 @@ N_LEAVES, N_BATCHES, BATCH = 4, 20, 1000
 # Among some hundred statistics of 20 batches a distance of six standard errors is a matter of one in a thousand runs.
 FARTHEST = 6.0
 LADDER = (10, 30, 100)
-SLOW_LADDER = (3, 10, 30)  # for methods of n³ integrals, from n = 64 on
+SLOW_LADDERS = {64: (3, 10, 30), 128: (3, 10)}  # by n, for methods of n³ integrals: around the time that counts
 N_SETS, N_SEEDS = 2, 2
 
 
@@ -38,8 +38,8 @@ def tasks(options: Options) -> Sequence[Key]:
     for n in (8, 32) if quick else (8, 16, 32, 64, 128):
         for d in (4,) if quick else (4, 64):
             for method in METHODS:
-                slow = n >= 64 and method in ("postpost", "mpost1")
-                ladder = (10, 100) if quick else SLOW_LADDER if slow else LADDER
+                slow = SLOW_LADDERS if method in ("postpost", "mpost1") else {}
+                ladder = (10, 100) if quick else slow.get(n, LADDER)
                 evidence += [("evidence", n, d, method, size) for size in ladder]
     replicates = options.replicates or (3 if quick else 20)
     large: list[Key] = [("large", method, k) for k in range(replicates) for method in LITERAL]

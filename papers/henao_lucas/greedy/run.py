@@ -14,7 +14,7 @@ from coaltree.model.diffusion import scatter
 from papers.henao_lucas.artificial import (
     N_REPLICATES,
     claims_against,
-    describe,
+    describe_all,
     length_family,
     length_measures,
     lengths,
@@ -95,12 +95,8 @@ def last_times(n: int, d: int, replicates: int) -> Row:
 
 def summarise(rows: dict[Key, Row]) -> Summary:
     """Describe every measure by data set and rule, and the differences by data set, dimension and rule."""
-    names = [name for name in SIZES if any(key[0] == name for key in rows)]
-    tables: Summary = {
-        name: {rule: describe(row for key, row in rows.items() if key[:2] == (name, rule)) for rule in RULES}
-        for name in names
-    }
-    times: Summary = {name: {} for name in names}
+    tables = describe_all(rows, SIZES, RULES)
+    times: Summary = {name: {} for name in tables}
     for key, row in rows.items():
         if key[0] == "times":
             gain = np.array(row["mode"]) - np.array(row["mean"])  # the mean's trees are later

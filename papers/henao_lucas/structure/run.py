@@ -15,7 +15,7 @@ from coaltree.metrics import distance_errors
 from papers.henao_lucas.artificial import (
     N_REPLICATES,
     claims_against,
-    describe,
+    describe_all,
     simulate,
     table,
     tails,
@@ -71,11 +71,7 @@ def distance_error(replicate: int, rng: np.random.Generator) -> float:
 
 def summarise(rows: dict[Key, Row]) -> Summary:
     """Describe every measure by data set and method, and the averages that 50 data sets like D1 may have."""
-    tables = {
-        name: {m: describe(row for key, row in rows.items() if key[:2] == (name, m)) for m in METHODS}
-        for name in SIZES
-        if any(key[0] == name for key in rows)
-    }
+    tables = describe_all(rows, SIZES, METHODS)
     blocks = [row["distance_mse"] for key, row in rows.items() if key[0] == "tails"]
     if not blocks:
         return {"tables": tables}
