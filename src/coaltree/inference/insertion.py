@@ -221,7 +221,12 @@ def run(
                 log_weights = (log_weights - top) - math.log(total)
             if not last and ess_per_step[leaf - 1] < ess_threshold * n_particles:
                 counts = systematic_counts(weights, rng.random())
-                copy(state, leaf, np.flatnonzero(counts == 0), np.repeat(np.arange(n_particles), np.maximum(counts - 1, 0)))
+                copy(
+                    state,
+                    leaf,
+                    np.flatnonzero(counts == 0),
+                    np.repeat(np.arange(n_particles), np.maximum(counts - 1, 0)),
+                )
                 if n_regrafts > 0:
                     over_particles(lambda first, stop, leaf=leaf: move(state, leaf, n_regrafts, first, stop))  # type: ignore[misc]
                 log_weights[:] = 0.0
