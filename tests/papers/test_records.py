@@ -72,11 +72,29 @@ def test_planted_outcomes_have_names(tmp_path):
     assert set(names) <= set(NAMES)
 
 
-NAMES = (
-    "Death,Acute MI,Amputation,Aneurysm,Angioplasty,Arterial catheterisation,Atrial fibrillation,Bipolar,"
-    "Cardiac catheterisation,Skin ulcer,COPD,Coronary disease,Depression,Heart failure,Kidney disease,Neurological,"
-    "Obesity,Ophthalmic,Arthritis,Stroke,Unstable angina"
-).split(",")
+NAMES = [
+    "Death",
+    "Acute MI",
+    "Amputation",
+    "Aneurysm",
+    "Angioplasty",
+    "Arterial catheterisation",
+    "Atrial fibrillation",
+    "Bipolar",
+    "Cardiac catheterisation",
+    "Skin ulcer",
+    "COPD",
+    "Coronary disease",
+    "Depression",
+    "Heart failure",
+    "Kidney disease",
+    "Neurological",
+    "Obesity",
+    "Ophthalmic",
+    "Arthritis",
+    "Stroke",
+    "Unstable angina",
+]
 
 
 def test_the_sample_is_a_task_only_if_it_is_there(tmp_path):
