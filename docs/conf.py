@@ -1,11 +1,14 @@
 """How the documentation is built: `sphinx-build -W -n -b html docs docs/_build`. Nothing here needs a network."""
 
+import importlib.util
 import os
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "src")]
+sys.path.insert(0, str(HERE / "_ext"))
+if importlib.util.find_spec("coaltree") is None:  # an installed copy has its kernels compiled already
+    sys.path.insert(1, str(HERE.parent / "src"))
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices: threads of BLAS only get in each other's way
 
 from coaltree import __version__
@@ -53,6 +56,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r".*\.py$",
     "within_subsection_order": "guides.guide_order",
     "abort_on_example_error": True,
+    "capture_repr": (),  # what a program prints, not what its last line returns
     "download_all_examples": False,
     "min_reported_time": 20,
     "show_memory": False,
@@ -77,3 +81,16 @@ html_show_sphinx = False
 html_math_renderer = "mathml"
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
+
+OPTIONAL = ("trust",)  # pages that are in the contents if they are there
+
+
+def _leave_out(app, docname, source):
+    for page in OPTIONAL:
+        if docname == "index" and not (HERE / f"{page}.md").exists():
+            source[0] = source[0].replace(f"\n{page}\n", "\n")
+
+
+def setup(app):
+    """Adapt the contents to the pages that there are."""
+    app.connect("source-read", _leave_out)

@@ -29,7 +29,8 @@ train, grower = wine.data[::4], wine.target[::4]
 held_out = np.delete(wine.data, slice(None, None, 4), axis=0)
 
 pipeline = make_pipeline(
-    StandardScaler(), ct.CoalescentClustering(n_particles=30, n_iter=20, burn_in=5, random_state=0)
+    StandardScaler(),
+    ct.CoalescentClustering(n_particles=30, n_iter=20, burn_in=5, random_state=0),
 ).fit(train)
 model = pipeline[-1]
 print(model.posterior_)
@@ -42,7 +43,9 @@ print(model.posterior_)
 # ordinary model selection, and ``cross_val_score`` works too.
 
 for covariance in ("spherical", "diagonal", "wishart"):
-    candidate = pipeline.set_params(coalescentclustering__covariance=covariance).fit(train)
+    candidate = pipeline.set_params(coalescentclustering__covariance=covariance).fit(
+        train
+    )
     print(f"{covariance:<10} {candidate.score(held_out):8.2f} nats a row")
 
 # %%
@@ -59,7 +62,13 @@ scaled = pipeline[:-1].transform(train)
 # least one half, darker for more.
 
 support = model.posterior_.clade_support(model.tree_)
-ax = plot_heatmap(model.tree_, scaled, features=wine.feature_names, support=support, n_clusters=model.n_clusters_)
+ax = plot_heatmap(
+    model.tree_,
+    scaled,
+    features=wine.feature_names,
+    support=support,
+    n_clusters=model.n_clusters_,
+)
 ax.figure.suptitle("Wine: the posterior's tree and the measurements")
 
 # %%
@@ -116,4 +125,6 @@ with tempfile.TemporaryDirectory() as folder:
     file = Path(folder) / "wine.npz"
     model.save(file)
     again = ct.CoalescentClustering.load(file)
-    print(file.stat().st_size // 1024, "kB;", np.array_equal(again.labels_, model.labels_))
+    print(
+        file.stat().st_size // 1024, "kB;", np.array_equal(again.labels_, model.labels_)
+    )

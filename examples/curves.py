@@ -33,13 +33,24 @@ kernel = RBF(1.0, (0.1, 30.0)) + WhiteKernel(0.1, (1e-4, 10.0))
 fitted = {}
 for name, covariance in {"kernel": kernel, "spherical": "spherical"}.items():
     fitted[name] = ct.learn_posterior(
-        X, covariance, coordinates=time if name == "kernel" else None, n_iter=30, burn_in=10, random_state=0
+        X,
+        covariance,
+        coordinates=time if name == "kernel" else None,
+        n_iter=30,
+        burn_in=10,
+        random_state=0,
     )
-    print(f"{name:<10} log evidence at the learned values {fitted[name].posterior.log_evidence:10.1f}")
+    print(
+        f"{name:<10} log evidence at the learned values {fitted[name].posterior.log_evidence:10.1f}"
+    )
 
 learned = fitted["kernel"]
-low, middle, high = np.quantile(learned.trace["k1__length_scale"][learned.burn_in :], [0.05, 0.5, 0.95])
-print(f"length scale {middle:.2f}, 90 % interval {low:.2f} to {high:.2f}; simulated with 3")
+low, middle, high = np.quantile(
+    learned.trace["k1__length_scale"][learned.burn_in :], [0.05, 0.5, 0.95]
+)
+print(
+    f"length scale {middle:.2f}, 90 % interval {low:.2f} to {high:.2f}; simulated with 3"
+)
 
 # %%
 # The log evidences are estimates of :math:`\log p(X)` on the same data, so they can be compared: smooth curves are next
@@ -52,7 +63,9 @@ for row, label in zip(X, labels, strict=True):
 left.set_xlabel("time")
 left.set_title("Forty curves, coloured by cluster")
 tree = learned.posterior.mcc_tree()
-plot_dendrogram(tree, right, support=learned.posterior.clade_support(tree), n_clusters=4)
+plot_dendrogram(
+    tree, right, support=learned.posterior.clade_support(tree), n_clusters=4
+)
 right.set_title("Their tree")
 
 # %%
@@ -77,7 +90,11 @@ from sklearn.gaussian_process.kernels import Matern
 
 from coaltree.model.gp import Columns, GaussianProcess
 
-pixels = np.stack(np.meshgrid(np.arange(16.0), np.arange(16.0), indexing="ij"), axis=-1).reshape(-1, 2)
-axes = Columns(Matern(2.0, nu=1.5), [0]) * Columns(Matern(2.0, nu=1.5), [1]) + WhiteKernel(0.1)
+pixels = np.stack(
+    np.meshgrid(np.arange(16.0), np.arange(16.0), indexing="ij"), axis=-1
+).reshape(-1, 2)
+axes = Columns(Matern(2.0, nu=1.5), [0]) * Columns(
+    Matern(2.0, nu=1.5), [1]
+) + WhiteKernel(0.1)
 family = GaussianProcess(axes, pixels)
 print(family.d, "pixels on a separable grid:", family.grid is not None)

@@ -30,7 +30,9 @@ print(average)
 # The prior has a clock: it expects the last merge of :math:`n` leaves at time :math:`2(1 - 1/n)`. How far values wander
 # in a unit of time is the covariance, and it has to be learned or known before any density means something.
 
-learned = ct.learn_posterior(X, "spherical", n_iter=30, burn_in=10, n_particles=100, random_state=0)
+learned = ct.learn_posterior(
+    X, "spherical", n_iter=30, burn_in=10, n_particles=100, random_state=0
+)
 posterior = learned.posterior
 print(f"variance a unit of time: {learned.covariance[0, 0]:.2f} (2.0 was simulated)")
 print(f"leaf noise: {learned.leaf_noise[0]:.3f} (0.010 was simulated)")
@@ -42,7 +44,9 @@ print(f"leaf noise: {learned.leaf_noise[0]:.3f} (0.010 was simulated)")
 # of our clock, but clades are clades.
 
 support = posterior.clade_support(average)
-print(f"clades of average linkage with support under one half: {np.sum(support < 0.5)} of {len(support)}")
+print(
+    f"clades of average linkage with support under one half: {np.sum(support < 0.5)} of {len(support)}"
+)
 ax = plot_dendrogram(average, support=support, min_support_shown=0.0, orientation="top")
 ax.set_title("Average linkage, with the posterior probability of each clade")
 ax.set_ylabel("linkage distance")
@@ -63,7 +67,9 @@ candidates = {
 print(f"{'':<34}log joint  clades missed")
 for name, tree in candidates.items():
     missed = robinson_foulds(tree, truth) // 2
-    print(f"{name:<34}{ct.log_joint(tree, X, phi, leaf_noise=noise):9.1f}  {missed:5.0f} of 38")
+    print(
+        f"{name:<34}{ct.log_joint(tree, X, phi, leaf_noise=noise):9.1f}  {missed:5.0f} of 38"
+    )
 
 # %%
 # The tree of the highest joint density need not have the most true clades: it is a peak, and the posterior is a

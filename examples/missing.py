@@ -19,7 +19,9 @@ from coaltree.plots import PALETTE
 
 rng = np.random.default_rng(0)
 tree = ct.sample_tree(50, random_state=1)
-complete = ct.sample_data(tree, np.diag([1.0, 1.0, 2.0, 2.0, 4.0, 4.0]), leaf_noise=0.02, random_state=2)
+complete = ct.sample_data(
+    tree, np.diag([1.0, 1.0, 2.0, 2.0, 4.0, 4.0]), leaf_noise=0.02, random_state=2
+)
 hidden = rng.random(complete.shape) < 0.2
 X = np.where(hidden, np.nan, complete)
 print(f"{hidden.sum()} of {hidden.size} entries are missing")
@@ -29,7 +31,9 @@ print(f"{hidden.sum()} of {hidden.size} entries are missing")
 # ------------
 # With missing entries the trees come from the iterations of the learner, so there is no log evidence: it is NaN.
 
-learned = ct.learn_posterior(X, "diagonal", n_iter=60, burn_in=20, n_particles=30, random_state=0)
+learned = ct.learn_posterior(
+    X, "diagonal", n_iter=60, burn_in=20, n_particles=30, random_state=0
+)
 print(learned.posterior)
 
 # %%
@@ -41,7 +45,15 @@ print(learned.posterior)
 means, deviations = learned.completed[hidden], learned.completed_sd[hidden]
 true = complete[hidden]
 _, ax = plt.subplots(figsize=(5.2, 4.4), layout="constrained")
-ax.errorbar(true, means, yerr=1.645 * deviations, fmt="o", markersize=3, linewidth=0.8, color=PALETTE[0])
+ax.errorbar(
+    true,
+    means,
+    yerr=1.645 * deviations,
+    fmt="o",
+    markersize=3,
+    linewidth=0.8,
+    color=PALETTE[0],
+)
 ax.axline((0, 0), slope=1, color="0.5", linewidth=0.8)
 ax.set_xlabel("hidden value")
 ax.set_ylabel("posterior mean and 90 % interval")
@@ -58,7 +70,9 @@ print(f"90 % intervals cover {covered:.0%} of {len(true)} entries")
 
 from sklearn.impute import KNNImputer
 
-baseline = np.sqrt(np.mean((np.broadcast_to(np.nanmean(X, axis=0), X.shape)[hidden] - true) ** 2))
+baseline = np.sqrt(
+    np.mean((np.broadcast_to(np.nanmean(X, axis=0), X.shape)[hidden] - true) ** 2)
+)
 for name, filled in {
     "coaltree": means,
     "5 nearest neighbours": KNNImputer(n_neighbors=5).fit_transform(X)[hidden],
@@ -71,7 +85,9 @@ for name, filled in {
 # :class:`~coaltree.CoalescentClustering` takes NaN in the same way. ``impute()`` returns the completed table of the
 # fit; ``impute(X)`` fills new rows, and ``predict`` and ``score_samples`` take rows with gaps.
 
-model = ct.CoalescentClustering(n_particles=20, n_iter=20, burn_in=5, n_clusters=3, random_state=0).fit(X)
+model = ct.CoalescentClustering(
+    n_particles=20, n_iter=20, burn_in=5, n_clusters=3, random_state=0
+).fit(X)
 new = X[:2].copy()
 new[0, 3] = np.nan
 print(model.impute(new).round(2))

@@ -26,7 +26,9 @@ from coaltree.plots import plot_outcome_tree
 from coaltree.plots.records import plot_cost_curves
 
 scratch = tempfile.TemporaryDirectory()
-folder = records.simulate_cohort(Path(scratch.name) / "cohort", n_subjects=1500, n_factors=6, seed=1)
+folder = records.simulate_cohort(
+    Path(scratch.name) / "cohort", n_subjects=1500, n_factors=6, seed=1
+)
 events = records.open_events(folder)
 print(f"{len(events.codes):,} spellings of {len(set(events.codes.values())):,} codes")
 
@@ -52,7 +54,9 @@ labels = records.build_labels(events, cohort, outcomes)
 n_events = np.nansum(labels.Y, axis=0)
 kept = np.flatnonzero(n_events >= 30)
 Y, names = labels.Y[:, kept], [outcomes.names[j] for j in kept]
-print(f"{len(kept)} of {len(n_events)} outcomes; undefined labels: {np.isnan(Y).mean():.0%}")
+print(
+    f"{len(kept)} of {len(n_events)} outcomes; undefined labels: {np.isnan(Y).mean():.0%}"
+)
 
 # %%
 # Features
@@ -64,7 +68,9 @@ counts = records.count_codes(events, cohort, exclude=["HCPCS//"])
 factors = records.CodeFactors(n_factors=6)
 X = factors.fit_transform(counts)
 for k, codes in enumerate(factors.top_codes(3)):
-    print(f"factor {k + 1}:", ", ".join(f"{code} ({share:.0%})" for code, share in codes))
+    print(
+        f"factor {k + 1}:", ", ".join(f"{code} ({share:.0%})" for code, share in codes)
+    )
 
 # %%
 # Outcomes over a learned tree
@@ -73,10 +79,17 @@ for k, codes in enumerate(factors.top_codes(3)):
 
 import pandas as pd
 
-model = ct.CoalescentProbit(n_iter=250, burn_in=100, n_chains=1, n_particles=10, random_state=0)
+model = ct.CoalescentProbit(
+    n_iter=250, burn_in=100, n_chains=1, n_particles=10, random_state=0
+)
 model.fit(X, pd.DataFrame(Y, columns=names))
 support = model.posterior_.clade_support(model.tree_)
-ax = plot_outcome_tree(model.tree_, model.coef_, features=[f"factor {k + 1}" for k in range(6)], support=support)
+ax = plot_outcome_tree(
+    model.tree_,
+    model.coef_,
+    features=[f"factor {k + 1}" for k in range(6)],
+    support=support,
+)
 ax.figure.suptitle("Outcomes of the simulated cohort")
 
 # %%
@@ -84,10 +97,12 @@ ax.figure.suptitle("Outcomes of the simulated cohort")
 # --------------------------
 # Every node of the tree is a model of risk. Cost after the threshold comes from a price table (or from payments in the
 # data), and each day is weighted by the probability of still being observed. The node whose risk has the highest rank
-# correlation with cost is a composite outcome that matters for planning.
+# correlation with cost is the outcome, single or composite, that matters for planning.
 
 costs = records.future_costs(events, cohort, records.load_prices(folder / "prices.csv"))
-risk = np.column_stack([model.predict_node(X, node) for node in range(2 * len(names) - 1)])
+risk = np.column_stack(
+    [model.predict_node(X, node) for node in range(2 * len(names) - 1)]
+)
 separation = records.node_separation(costs, risk, n_resamples=100, random_state=0)
 members = [names[leaf] for leaf in model.tree_.leaves(separation.best)]
 print("best node:", " + ".join(members))
@@ -96,7 +111,9 @@ print("best node:", " + ".join(members))
 # Cost by quarters of that risk, with pointwise bootstrap bands. The node was chosen on these same patients, so the
 # separation flatters itself; ``coaltree records study`` draws this picture for a later threshold.
 
-curves = records.cost_curves(costs, risk[:, separation.best], n_resamples=100, random_state=0)
+curves = records.cost_curves(
+    costs, risk[:, separation.best], n_resamples=100, random_state=0
+)
 ax = plot_cost_curves(curves)
 ax.set_title("Mean cumulative cost by quarters of risk")
 

@@ -18,7 +18,12 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 import coaltree as ct
-from coaltree.plots import plot_auc, plot_calibration, plot_node_models, plot_outcome_tree
+from coaltree.plots import (
+    plot_auc,
+    plot_calibration,
+    plot_node_models,
+    plot_outcome_tree,
+)
 
 rng = np.random.default_rng(7)
 features = [f"marker {k}" for k in range(1, 11)]
@@ -46,7 +51,9 @@ print(dict(zip(names, Y.sum(axis=0).astype(int).tolist(), strict=True)))
 
 import pandas as pd
 
-model = ct.CoalescentProbit(n_iter=400, burn_in=150, n_chains=2, n_particles=20, random_state=0)
+model = ct.CoalescentProbit(
+    n_iter=400, burn_in=150, n_chains=2, n_particles=20, random_state=0
+)
 model.fit(X, pd.DataFrame(Y, columns=names))
 
 # %%
@@ -68,7 +75,13 @@ for name in ("r_hat", "bulk_ess", "acceptance"):
 draws = model.fit_.coef_draws.reshape(-1, 9, 10)
 low, high = np.quantile(draws, [0.025, 0.975], axis=0)
 support = model.posterior_.clade_support(model.tree_)
-ax = plot_outcome_tree(model.tree_, model.coef_, features=features, support=support, sure=(low > 0) | (high < 0))
+ax = plot_outcome_tree(
+    model.tree_,
+    model.coef_,
+    features=features,
+    support=support,
+    sure=(low > 0) | (high < 0),
+)
 ax.figure.suptitle("Nine outcomes: their tree and their coefficients")
 
 # %%
@@ -83,7 +96,9 @@ last_but_root = 15
 members = [names[i] for i in model.tree_.leaves(last_but_root)]
 risk = model.predict_node(X_new, last_but_root)
 any_of_them = Y_new[:, model.tree_.leaves(last_but_root)].max(axis=1)
-print(f"node {last_but_root} ({', '.join(members)}): AUC for any of them {roc_auc_score(any_of_them, risk):.3f}")
+print(
+    f"node {last_but_root} ({', '.join(members)}): AUC for any of them {roc_auc_score(any_of_them, risk):.3f}"
+)
 
 # %%
 # Is it better than one model an outcome?
@@ -94,9 +109,15 @@ print(f"node {last_but_root} ({', '.join(members)}): AUC for any of them {roc_au
 from coaltree.regression.baselines import BASELINES
 from coaltree.regression.comparison import compare
 
-ours = ct.CoalescentProbit(n_iter=200, burn_in=80, n_chains=1, n_particles=20, random_state=0)
+ours = ct.CoalescentProbit(
+    n_iter=200, burn_in=80, n_chains=1, n_particles=20, random_state=0
+)
 comparison = compare(
-    {"coalescent": ours, "ml_probit": BASELINES["ml_probit"](), "ridge": BASELINES["ridge"]()},
+    {
+        "coalescent": ours,
+        "ml_probit": BASELINES["ml_probit"](),
+        "ridge": BASELINES["ridge"](),
+    },
     X,
     Y,
     n_folds=3,
@@ -126,6 +147,10 @@ ax.set_title("Predicted and observed rates")
 truth = X_new @ beta.T + mu
 ours_new = model.predict_proba(X_new)
 alone = BASELINES["ml_probit"]().fit(X, Y).predict_proba(X_new)
-for label, p in {"true coefficients": truth, "coalescent": ours_new, "one probit an outcome": alone}.items():
+for label, p in {
+    "true coefficients": truth,
+    "coalescent": ours_new,
+    "one probit an outcome": alone,
+}.items():
     area = np.mean([roc_auc_score(Y_new[:, j], p[:, j]) for j in range(9)])
     print(f"{label:<24}{area:.4f}")

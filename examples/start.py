@@ -33,7 +33,9 @@ print(X.shape)
 # far values wander along its branches, and how noisy each measurement is. ``random_state`` makes the result
 # reproducible, whatever the number of threads.
 
-model = ct.CoalescentClustering(n_particles=60, n_iter=40, burn_in=10, random_state=0).fit(X)
+model = ct.CoalescentClustering(
+    n_particles=60, n_iter=40, burn_in=10, random_state=0
+).fit(X)
 print(model.posterior_)
 
 # %%
@@ -45,7 +47,12 @@ print(model.posterior_)
 
 tree, posterior = model.tree_, model.posterior_
 support = posterior.clade_support(tree)
-ax = plot_dendrogram(tree, support=support, intervals=posterior.time_intervals(tree), n_clusters=model.n_clusters_)
+ax = plot_dendrogram(
+    tree,
+    support=support,
+    intervals=posterior.time_intervals(tree),
+    n_clusters=model.n_clusters_,
+)
 ax.set_title("Iris: a tree with the probability of each clade")
 
 # %%
@@ -111,7 +118,9 @@ axes[0].figure.suptitle("Traces of the learned quantities")
 # *Fit again with another seed*, and compare the supports of the same tree. If they differ by more than you can accept,
 # use more particles and more iterations.
 
-again = ct.CoalescentClustering(n_particles=60, n_iter=40, burn_in=10, random_state=1).fit(X)
+again = ct.CoalescentClustering(
+    n_particles=60, n_iter=40, burn_in=10, random_state=1
+).fit(X)
 difference = np.abs(again.posterior_.clade_support(tree) - support)
 print(f"largest difference of a support between two seeds: {difference.max():.2f}")
 

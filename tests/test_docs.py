@@ -3,6 +3,7 @@
 What needs no build is checked here; `sphinx-build -W` and `docs/check_site.py` check the rest.
 """
 
+import doctest
 import importlib
 import importlib.util
 import re
@@ -12,15 +13,18 @@ from pathlib import Path
 
 import pytest
 import typer
+from matplotlib.figure import Figure
 
 import coaltree
 from coaltree import plots, records
 from coaltree.cli import app
 from coaltree.inference.greedy import RULES
+from coaltree.inference.insertion import INSERTION
 from coaltree.inference.proposals import METHODS
 
 REPOSITORY = Path(__file__).parents[1]
 DOCS, EXAMPLES = REPOSITORY / "docs", REPOSITORY / "examples"
+OPTIONAL = ("trust",)  # as in docs/conf.py
 GENERATED = ("_build", "auto_examples", "auto_pictures")
 PAGES = {
     path.relative_to(DOCS).with_suffix("").as_posix(): path.read_text(encoding="utf-8")
@@ -55,18 +59,15 @@ def prose(text):
 
 
 def children(name):
-    """Pages that a page lists in its toctrees; a pattern stands for what matches it."""
+    """Pages that a page lists in its toctrees."""
     text = PAGES[name]
     listed = [body for kind, _, body in FENCE.findall(text) if kind == "{toctree}"]
     listed += re.findall(r"^\.\. toctree::\n((?:   .*\n|\n)*)", text, flags=re.MULTILINE)
     folder = Path(name).parent
     for body in listed:
         for line in (part.strip() for part in body.splitlines()):
-            if line and not line.startswith(":"):
-                if "*" in line:
-                    yield from (page for page in PAGES if re.fullmatch(line.replace("*", ".*"), page))
-                else:
-                    yield (folder / line).as_posix()
+            if line and not line.startswith(":") and (line in PAGES or line not in OPTIONAL):
+                yield (folder / line).as_posix()
 
 
 def test_every_page_is_in_the_contents():
@@ -162,6 +163,29 @@ def test_python_block_runs(page, number, tmp_path, monkeypatch):
     exec(compile(blocks("python", PAGES[page])[number], f"{page}.md", "exec"), {"__name__": "docs"})
 
 
+EXAMPLES_IN_SOURCE = sorted(
+    path.relative_to(REPOSITORY / "src").with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
+    for path in (REPOSITORY / "src").rglob("*.py")
+    if ">>> " in path.read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("module", EXAMPLES_IN_SOURCE)
+def test_examples_in_docstrings_run(module):
+    result = doctest.testmod(importlib.import_module(module))
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_example_of_a_page_runs(tmp_path, monkeypatch):
+    """The reference shows it as it stands in the docstring."""
+    monkeypatch.chdir(tmp_path)
+    text = importlib.import_module("coaltree.report.page").__doc__
+    code = "\n".join(line[4:] for line in text.splitlines() if line.startswith("    ") or not line.strip())
+    exec(compile(code, "page.py", "exec"), {"fig": Figure()})
+    assert (tmp_path / "report.html").stat().st_size > 1000
+
+
 def test_code_is_in_blocks_that_are_checked():
     known = {"python", "sh", "text", "{toctree}", "{image}", "{benchmark}", "{command}", "{written}"}
     for page, text in PAGES.items():
@@ -234,9 +258,14 @@ def test_what_the_reference_names_exists():
             assert found is not None, f"{page}: {name}"
 
 
-@pytest.mark.parametrize("name", [*METHODS, "auto", *RULES])
+@pytest.mark.parametrize("name", [*METHODS, INSERTION, "auto", *RULES])
 def test_every_method_and_rule_is_described(name):
     assert f"| `{name}` |" in PAGES["samplers"]
+
+
+def test_the_citation_has_the_version():
+    text = (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: (.+)$", text, flags=re.MULTILINE)[1] == coaltree.__version__
 
 
 # ---- guides and pictures

@@ -3,19 +3,29 @@
 `html_math_renderer = "mathml"` in conf.py chooses it.
 """
 
+import re
+
 from docutils import nodes
 from latex2mathml.converter import convert
 
+# Browsers put no space between the name of a function and an argument without brackets.
+FUNCTION = re.compile(r"<mi>(log|exp|min|max)</mi>(?!<mo|<mspace|<mrow><mo)")
+
+
+def to_mathml(latex, display):
+    """Return the formula as a math element."""
+    return FUNCTION.sub(r'<mi>\1</mi><mspace width="0.17em"></mspace>', convert(latex, display=display))
+
 
 def _inline(self, node):
-    self.body.append(convert(node.astext(), display="inline"))
+    self.body.append(to_mathml(node.astext(), "inline"))
     raise nodes.SkipNode
 
 
 def _display(self, node):
     # Scrolls by itself where the window is narrow, so it must be reachable by keyboard.
     self.body.append('<div class="math" tabindex="0">')
-    self.body.append(convert(node.astext(), display="block"))
+    self.body.append(to_mathml(node.astext(), "block"))
     self.body.append("</div>\n")
     raise nodes.SkipNode
 

@@ -8,18 +8,18 @@ from matplotlib import pyplot as plt
 
 from coaltree.plots import PALETTE
 
-SHOWN = ("mpost1", "mpost2", "postpost", "smc1")
+SHOWN = ("mpost1", "mpost2", "postpost", "smc1", "insertion")
 NUMBER = re.compile(r"([+-][\d.]+) ± ([\d.]+)")
 file = Path(__file__).parents[2] / "benchmarks" / "evidence.md"
 lines = file.read_text(encoding="utf-8").splitlines()
 table = [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines if line.startswith("|")]
 head, rows = table[0], [row for row in table[2:] if len(row) == len(table[0])]
-place = {name: head.index(name) for name in ("n", "d", *SHOWN)}
+place = {name: head.index(name) for name in ("n", "d", *SHOWN) if name in head}
 
 sizes = (32, 64, 128)
 figure, axes = plt.subplots(1, 3, figsize=(9.0, 3.2), layout="constrained")
 for ax, n in zip(axes, sizes, strict=True):
-    for k, name in enumerate(SHOWN):
+    for k, name in enumerate(name for name in SHOWN if name in place):
         found = [(int(row[place["d"]]), NUMBER.search(row[place[name]])) for row in rows if int(row[place["n"]]) == n]
         points = np.array([(d, float(match[1]), float(match[2])) for d, match in found if match]).reshape(-1, 3)
         if len(points):
@@ -28,7 +28,7 @@ for ax, n in zip(axes, sizes, strict=True):
                 points[:, 1],
                 yerr=2 * points[:, 2],
                 color=PALETTE[k],
-                marker="osD^"[k],
+                marker="osD^v"[k],
                 markersize=4,
                 linewidth=1.0,
                 label=name,

@@ -1,4 +1,4 @@
-"""`python -m papers.henao_lucas NAME [--quick] [--replicates N] [--data FOLDER] [--out FOLDER] [--jobs N]`.
+"""`python -m papers.henao_lucas NAME [--quick] [--replicates N] [--data FOLDER] [--out FOLDER] [--jobs N] [--report]`.
 
 NAME is structure, covariance, greedy, usps, mocap, records, exactness or all. Results go into the experiment's own
 folder; those of a quick run into `quick/NAME` of the working directory, unless `--out` says otherwise. A run that was
@@ -32,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--replicates", type=int, help="replicates (default: the paper's number)")
     parser.add_argument("--data", type=Path, help="folder with usps.npz, osu_run1.npz and synpuf/")
     parser.add_argument("--out", type=Path, help="where results go (default: the experiment's folder)")
+    parser.add_argument("--report", action="store_true", help="run nothing: write results from what is done so far")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args(arguments)
     if options.replicates is not None and options.replicates < 2:

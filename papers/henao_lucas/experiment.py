@@ -30,7 +30,7 @@ from papers.henao_lucas.figures import STYLE
 Key = tuple[str | int | float, ...]
 Row = dict[str, Any]  # what one task gives: numbers by measure; lists for curves
 Summary = dict[str, Any]
-Options = argparse.Namespace  # replicates (None: the paper's), quick, data (None or a folder), jobs
+Options = argparse.Namespace  # replicates (None: the paper's), quick, data (None or a folder), jobs, report
 
 MARKS = ("<!-- results -->", "<!-- end of results -->")
 
@@ -129,7 +129,9 @@ def perform(experiment: Experiment, options: Options, out: Path) -> Summary:
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}",
         "quick": options.quick,
+        "replicates": options.replicates,  # None: as many as in the paper
         "tasks": len(rows),
+        "all_tasks": len(experiment.tasks(options)),
         "seconds": round(sum(row["seconds"] for row in rows.values()), 1),
         "summary": summary,
         "claims": [
@@ -165,11 +167,13 @@ def _run_tasks(experiment: Experiment, options: Options, path: Path) -> dict[Key
         if whole_lines and json.loads(whole_lines[0]) != header:
             raise ValueError(f"{path} is of another run ({whole_lines[0].strip()}): remove it, or give another --out.")
         done = {tuple(key): row for key, row in map(json.loads, whole_lines[1:])}
+    keys = [tuple(key) for key in experiment.tasks(options)]
+    if getattr(options, "report", False):  # reads only: another process may be writing
+        return {key: done[key] for key in keys if key in done}
     lines = [json.dumps(header)] + [json.dumps([list(key), row]) for key, row in done.items()]
     whole = path.with_suffix(".new")
     whole.write_text("".join(line + "\n" for line in lines))
     whole.replace(path)  # in one step: a kill leaves the old file or the new
-    keys = [tuple(key) for key in experiment.tasks(options)]
     left = [key for key in keys if key not in done]
     results = Parallel(n_jobs=options.jobs, return_as="generator_unordered")(
         delayed(_run_task)(experiment.run, key, options) for key in left
@@ -206,9 +210,13 @@ def _write_page(experiment: Experiment, out: Path, lines: Sequence[str], results
     text = source.read_text() if source.exists() else f"# {experiment.name}\n\n{MARKS[0]}\n{MARKS[1]}\n"
     before, _, rest = text.partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
+    flags = " --quick" if results["quick"] else ""
+    flags += f" --replicates {results['replicates']}" if results["replicates"] else ""
+    done, total = results["tasks"], results["all_tasks"]
     stamp = (
-        f"coaltree {results['version']}, {results['date']}, {results['seconds']:.0f} s of CPU"
-        f"{', quick' if results['quick'] else ''}: `python -m papers.henao_lucas {experiment.name}`"
+        f"coaltree {results['version']}, {results['date']}, {results['seconds']:.0f} s of CPU, "
+        f"{done if done == total else f'so far {done} of {total}'} tasks: "
+        f"`python -m papers.henao_lucas {experiment.name}{flags}`"
     )
     body = "\n".join([*lines, "", stamp])
     (out / "README.md").write_text(f"{before}{MARKS[0]}\n{body}\n{MARKS[1]}{after}")

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILION, PURPLE, GREY = "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#7F7F7F"
@@ -67,3 +69,13 @@ def legend_below(figure: Figure, axes: Axes, n_columns: int) -> None:
     """Put one legend for all panels under them."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=n_columns)
+
+
+def plain_logarithmic(axes: Axes, which: str = "xy") -> None:
+    """Make axes logarithmic, with ticks at 1, 2 and 5 and numbers in full."""
+    for name in which:
+        axes.set(**{f"{name}scale": "log"})
+        axis: Axis = getattr(axes, f"{name}axis")
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())

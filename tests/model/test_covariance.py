@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, Spherical, as_family
+from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, PooledWishart, Spherical, as_family
 from coaltree.model.diffusion import log_likelihood, sample_data, scatter, whiten
 from coaltree.model.family import CovarianceFamily
 from coaltree.tree import Tree
@@ -21,6 +21,7 @@ FAMILIES = {
     "diagonal": Diagonal(2.0, 1.5),
     "inverse wishart": InverseWishart(PSI, 5.0),
     "huang wand": HuangWand(2.0, 1.5),
+    "pooled wishart": PooledWishart(4.0, 1.5),
 }
 by_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
 
@@ -121,6 +122,19 @@ def test_rescale_equals_numerical_density_and_jacobian(family, rng):
     if isinstance(family, Spherical):
         free, density = lambda M: M[[0], [0]], lambda M: stats.invgamma(2.0, scale=1.5).logpdf(M[0, 0])
         build = lambda x: x[0] * np.eye(3)  # noqa: E731
+    elif isinstance(family, PooledWishart):
+        # Φ and σ together: a density by scipy, and a Jacobian that is diagonal.
+        sigma, df = state.values["width"], 4.0 + 3 - 1
+        assert moved.values["width"] == pytest.approx(sigma / math.sqrt(c))
+
+        def density_of(phi, sigma):
+            wishart = stats.invwishart(df, 4.0 * sigma**2 * np.eye(3)).logpdf(phi)
+            return wishart + stats.t(2).logpdf(sigma / 1.5) + math.log(2 / 1.5)
+
+        assert family.log_prior(state) == pytest.approx(density_of(state.matrix(), sigma))
+        change = density_of(moved.matrix(), sigma / math.sqrt(c)) - density_of(state.matrix(), sigma)
+        assert log_ratio == pytest.approx(change - 6.5 * math.log(c))
+        return
     elif isinstance(family, Diagonal):
         free, density = np.diag, lambda M: stats.invgamma(2.0, scale=1.5).logpdf(np.diag(M)).sum()
         build = np.diag
@@ -147,6 +161,7 @@ def test_rescale_equals_numerical_density_and_jacobian(family, rng):
         jacobian[:, k] = (free(up) - free(down)) / (2 * step[k])
     truth = density(moved.matrix()) - density(state.matrix()) + np.linalg.slogdet(jacobian)[1]
     assert log_ratio == pytest.approx(truth, abs=1e-6)
+    assert family.log_rescale(state, c) == pytest.approx(log_ratio)
     # There and back is nothing.
     assert log_ratio + family.rescale(moved, 1 / c)[1] == pytest.approx(0.0, abs=1e-9)
 

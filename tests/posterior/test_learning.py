@@ -63,6 +63,7 @@ def test_duplicates_need_noise(X):
         ({"leaf_noise": -1.0}, ValueError, "leaf_noise must not be negative"),
         ({"leaf_noise": "guess"}, TypeError, "leaf_noise must be an array of numbers"),
         ({"method": "gibbs"}, ValueError, "method must be one of"),
+        ({"method": "insertion"}, ValueError, "cannot retain a tree"),
         ({"n_particles": 0}, ValueError, "n_particles must be at least 1"),
     ],
 )

@@ -5,6 +5,7 @@ import pytest
 
 import coaltree as ct
 from coaltree.inference.proposals import METHODS
+from coaltree.posterior.sampling import MOST_INSERTED, choose_sampler
 
 GOOD = np.array([[0.0, 0.1], [1.0, 0.2], [2.0, -0.4], [0.3, 0.3]])
 
@@ -12,7 +13,7 @@ GOOD = np.array([[0.0, 0.1], [1.0, 0.2], [2.0, -0.4], [0.3, 0.3]])
 def test_result_carries_what_made_it():
     post = ct.sample_posterior(GOOD, n_particles=7, random_state=3)
     assert post.info["version"] == ct.__version__
-    assert post.info["method"] == "tpost"
+    assert post.info["method"] == "insertion"
     assert post.info["random_state"] == 3
     assert post.weights.sum() == pytest.approx(1.0)
     assert post.ess_per_step.shape == (3,)
@@ -65,7 +66,7 @@ BAD = {
     "noise length": ({"leaf_noise": [0.1, 0.2]}, ValueError, "leaf_noise must be a number or have one entry per row"),
     "noise NaN": ({"leaf_noise": np.nan}, ValueError, "leaf_noise must be finite"),
     "noise text": ({"leaf_noise": "learn"}, TypeError, "leaf_noise must be an array of numbers"),
-    "method": ({"method": "gibbs"}, ValueError, "method must be one of 'auto', 'tpost'"),
+    "method": ({"method": "gibbs"}, ValueError, "method must be one of 'auto', 'insertion', 'tpost'"),
     "no particles": ({"n_particles": 0}, ValueError, "n_particles must be at least 1, got 0"),
     "half a particle": ({"n_particles": 2.5}, TypeError, "n_particles must be an integer"),
     "threshold": ({"ess_threshold": 1.5}, ValueError, "ess_threshold must be between 0 and 1"),
@@ -119,3 +120,10 @@ def test_rescaling_data_and_covariance_together_changes_nothing_but_the_unit():
     other = ct.sample_posterior(1000 * X, 1e6 * np.eye(3), n_particles=10)
     np.testing.assert_allclose(one.times, other.times, rtol=1e-8)
     assert other.log_evidence == pytest.approx(one.log_evidence - 9 * 3 * np.log(1000), rel=1e-8)
+
+
+def test_auto_inserts_up_to_a_number_of_rows():
+    assert choose_sampler("auto", MOST_INSERTED, 2) == choose_sampler("auto", 2, 500) == "insertion"
+    assert choose_sampler("auto", MOST_INSERTED + 1, 4) == "tpost"
+    assert choose_sampler("auto", MOST_INSERTED + 1, 64) == "smc1"
+    assert choose_sampler("mpost2", 10, 10) == "mpost2"

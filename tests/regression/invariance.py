@@ -6,7 +6,7 @@ leaves it one, so every statistic of (state, labels) keeps its mean: `drift` giv
 
 import numpy as np
 
-from coaltree.model.covariance import HuangWand
+from coaltree.model.covariance import PooledWishart
 from coaltree.regression import coefficients
 from coaltree.regression.chain import Chain, Settings
 from coaltree.regression.likelihood import Likelihood
@@ -14,7 +14,7 @@ from coaltree.regression.links import PROBIT, probability
 from coaltree.regression.prior import Prior, sample_prior
 from tests.seeds import seed
 
-PRIOR = Prior(HuangWand(6.0, 0.7), 0.6, 1.2)
+PRIOR = Prior(PooledWishart(5.0, 0.7), 0.6, 1.2)
 N, K = 15, 2
 
 
@@ -38,6 +38,7 @@ def statistics(hyper, theta, likelihood):
             np.log(tree.cophenetic()[0, 1]),
             np.log(noise[0]),
             np.log(phi[0, 0]),
+            np.log(covariance.values["width"]),
             phi[0, 1] / np.sqrt(phi[0, 0] * phi[1, 1]),
             np.log(np.ptp(theta[:, 1])),
         ]

@@ -6,14 +6,14 @@ from scipy import integrate, stats
 
 import coaltree as ct
 from coaltree.inference.learn import Unknowns
-from coaltree.model.covariance import HuangWand
+from coaltree.model.covariance import PooledWishart
+from coaltree.model.pooled import log_half_t
 from coaltree.regression.prior import (
     DF,
     Hyper,
     Prior,
     default_prior,
     draw_spread,
-    log_half_t,
     precision,
     sample_prior,
 )
@@ -21,7 +21,7 @@ from tests.model.invariance import LIMIT, batch_z
 from tests.reference import probit as twin
 from tests.seeds import seed
 
-PRIOR = Prior(HuangWand(6.0, 0.7), 0.6, 1.5)
+PRIOR = Prior(PooledWishart(5.0, 0.7), 0.6, 1.5)
 
 
 def quadratic(theta, matrix):
@@ -57,8 +57,7 @@ def test_draws_have_that_precision():
 
 def test_half_t_is_a_density():
     assert integrate.quad(lambda x: np.exp(log_half_t(x, 0.3)), 0, np.inf)[0] == pytest.approx(1.0)
-    assert DF == 2.0
-    assert [default_prior(0.3, k).family.df for k in (1, 25)] == [DF, 25.0]
+    assert default_prior(0.3) == Prior(PooledWishart(DF, 0.3), 0.3)
 
 
 def test_spread_given_the_level_equals_quadrature():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from coaltree.inference import learn
-from coaltree.model.covariance import HuangWand
+from coaltree.model.covariance import PooledWishart
 from coaltree.regression import coefficients
 from coaltree.regression.coefficients import approximate, evaluate, hamiltonian, make_pilot
 from coaltree.regression.hyper import draw_hyper
@@ -71,7 +71,7 @@ def test_whole_iterations(n_outcomes):
     assert np.abs(drift(whole(), n_outcomes, 200, 13)).max() < LIMIT
 
 
-@pytest.mark.parametrize("wrong", [{"spread_scale": 0.02}, {"intercept_sd": 0.3}, {"family": HuangWand(30.0, 0.1)}])
+@pytest.mark.parametrize("wrong", [{"spread_scale": 0.02}, {"intercept_sd": 0.3}, {"family": PooledWishart(5.0, 0.02)}])
 def test_another_prior_is_noticed(wrong):
     assert np.abs(drift(whole(n_steps=3, prior=PRIOR._replace(**wrong)), 3, 100, 14)).max() > LIMIT
 

@@ -1,35 +1,41 @@
-"""Moving the width of every feature with Φ and the coefficients."""
+"""Moving widths with Φ and the coefficients: all at once, and of every feature."""
 
 import numpy as np
+import pytest
 
-from coaltree.model.covariance import HuangWand
+from coaltree.model.covariance import PooledWishart
 from coaltree.regression.coefficients import evaluate, make_pilot
 from coaltree.regression.prior import precision
-from coaltree.regression.widths import move_widths
+from coaltree.regression.widths import move_common, move_widths
 from tests.model.invariance import LIMIT
 from tests.regression.invariance import PRIOR, drift, simulate
 from tests.seeds import seed
 
+both = pytest.mark.parametrize("move", [move_common, move_widths])
 
-def kernel(family):
-    def move(hyper, theta, likelihood, rng):
+
+def kernel(move, family=PRIOR.family):
+    def step(hyper, theta, likelihood, rng):
         pilot, point = make_pilot(likelihood, np.zeros_like(theta)), evaluate(likelihood, theta)
         for _ in range(2):
-            hyper, point, _ = move_widths(hyper, point, likelihood, pilot, family, rng)
+            hyper, point, _ = move(hyper, point, likelihood, pilot, family, rng)
         return hyper, point.theta
 
-    return move
+    return step
 
 
-def test_the_joint_distribution_stays():
-    assert np.abs(drift(kernel(PRIOR.family), 4, 800, 30)).max() < LIMIT
+@both
+def test_the_joint_distribution_stays(move):
+    assert np.abs(drift(kernel(move), 4, 800, 30)).max() < LIMIT
 
 
 def test_another_prior_is_noticed():
-    assert np.abs(drift(kernel(HuangWand(6.0, 0.1)), 4, 200, 30)).max() > LIMIT
+    assert np.abs(drift(kernel(move_common, PooledWishart(5.0, 0.02)), 4, 200, 30)).max() > LIMIT
+    assert np.abs(drift(kernel(move_widths, PooledWishart(0.2, 0.7)), 4, 200, 30)).max() > LIMIT
 
 
-def test_differences_keep_their_place_in_the_prior():
+@both
+def test_differences_keep_their_place_in_the_prior(move):
     """Deviations and Φ change together, so that the prior's exponent does not, and the common level stays."""
     rng = np.random.default_rng(seed(0))
     hyper, theta, likelihood = simulate(4, rng)
@@ -41,7 +47,7 @@ def test_differences_keep_their_place_in_the_prior():
 
     before = exponent(hyper, theta)
     for _ in range(20):
-        hyper, point, accepted = move_widths(hyper, point, likelihood, pilot, PRIOR.family, rng)
+        hyper, point, accepted = move(hyper, point, likelihood, pilot, PRIOR.family, rng)
         moved += accepted
     assert moved > 3
     np.testing.assert_allclose(exponent(hyper, point.theta), before, rtol=1e-8)

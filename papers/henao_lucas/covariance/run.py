@@ -17,7 +17,7 @@ from papers.henao_lucas.artificial import (
     LENGTH,
     N_REPLICATES,
     claims_against,
-    describe,
+    describe_all,
     least_deviation,
     length_claims,
     length_family,
@@ -29,26 +29,26 @@ from papers.henao_lucas.artificial import (
     tree_measures,
 )
 from papers.henao_lucas.experiment import Claim, Experiment, Key, Options, Row, Summary
-from papers.henao_lucas.figures import LABELS, MARKS, panels
+from papers.henao_lucas.figures import LABELS, MARKS, legend_below, panels
 
 SIZES = {"D1": 32, "D2": 64}
 METHODS = ("mpost1", "smc1", "mpost2", "tpost")
 DEFAULT = {name: choose_method("auto", size, size) for name, size in SIZES.items()}
 SETTINGS = {"n_particles": 50, "n_iter": 50, "burn_in": 10}
+FEWER = {"n_particles": 50, "n_iter": 20, "burn_in": 5}  # of a quick run
 INEFFICIENCY = 1.25
 
 
 def tasks(options: Options) -> Sequence[Key]:
     """One task a data set, method and replicate; quick: a few of the small ones."""
     names = ("D1",) if options.quick else tuple(SIZES)
-    replicates = options.replicates or (4 if options.quick else N_REPLICATES)
+    replicates = options.replicates or (3 if options.quick else N_REPLICATES)
     return [(name, method, k) for k in range(replicates) for name in names for method in METHODS]
 
 
 def learn(name: str, method: str, X: np.ndarray, **how: Any) -> LearnedPosterior:
     """Learn tree and ℓ."""
-    settings = {**SETTINGS, **how}
-    return ct.learn_posterior(X, length_family(SIZES[name]), leaf_noise=0.0, method=method, **settings)
+    return ct.learn_posterior(X, length_family(SIZES[name]), leaf_noise=0.0, method=method, **how)
 
 
 @cache
@@ -63,7 +63,7 @@ def run(key: Key, options: Options, rng: np.random.Generator) -> Row:
     compile_for(name, method)
     data = simulate(SIZES[name], SIZES[name], replicate)
     began = time.process_time()
-    learned = learn(name, method, data.X, random_state=rng)
+    learned = learn(name, method, data.X, random_state=rng, **(FEWER if options.quick else SETTINGS))
     seconds = time.process_time() - began
     post = learned.posterior
     trace = learned.trace["k1__length_scale"][learned.burn_in :]
@@ -78,10 +78,7 @@ def run(key: Key, options: Options, rng: np.random.Generator) -> Row:
 
 def summarise(rows: dict[Key, Row]) -> Summary:
     """Describe every measure by data set and method."""
-    names = dict.fromkeys(key[0] for key in rows)
-    return {
-        name: {m: describe(row for key, row in rows.items() if key[:2] == (name, m)) for m in METHODS} for name in names
-    }
+    return describe_all(rows, SIZES, METHODS)
 
 
 def claims(summary: Summary, expected: Summary) -> Sequence[Claim]:
@@ -107,16 +104,18 @@ def figures(rows: dict[Key, Row]) -> dict[str, Figure]:
     figure, axes = panels(len(names), width=3.5 * len(names))
     for axis, name in zip(axes, names, strict=True):
         least = least_deviation(SIZES[name], SIZES[name])
-        axis.axvspan(LENGTH - 1.96 * least, LENGTH + 1.96 * least, color="#DDDDDD", label="95 % if the tree were known")
+        axis.axvspan(LENGTH - 1.96 * least, LENGTH + 1.96 * least, color="#DDDDDD", label="95 %, merges known")
         axis.axvline(LENGTH, color="black", linewidth=1)
         for method in METHODS:
             values = np.sort([row["length"] for key, row in rows.items() if key[:2] == (name, method)])
+            if not len(values):
+                continue
             share = (np.arange(len(values)) + 0.5) / len(values)
             look = {key: value for key, value in MARKS[method].items() if key != "marker"}
             axis.step(values, share, where="mid", label=LABELS[method], **look)
         axis.set(xlabel="posterior median of ℓ", ylabel="share of replicates", ylim=(0, 1))
         axis.set_title(f"{name}: n = d = {SIZES[name]}")
-    axes[0].legend(fontsize=7, loc="lower right")
+    legend_below(figure, axes[0], 5)
     return {"covariance": figure}
 
 

@@ -14,7 +14,7 @@ from coaltree.model.diffusion import scatter
 from papers.henao_lucas.artificial import (
     N_REPLICATES,
     claims_against,
-    describe,
+    describe_all,
     length_family,
     length_measures,
     lengths,
@@ -40,7 +40,7 @@ N_IN_FIGURE = 5  # times as many replicates as in the table: 250
 def tasks(options: Options) -> Sequence[Key]:
     """One task a data set, rule and replicate; for the figure one a data set and dimension."""
     names = ("D1",) if options.quick else tuple(SIZES)
-    replicates = options.replicates or (12 if options.quick else N_REPLICATES)
+    replicates = options.replicates or (8 if options.quick else N_REPLICATES)
     learned = [(name, rule, k) for k in range(replicates) for name in names for rule in RULES]
     return learned + [("times", name, d, N_IN_FIGURE * replicates) for name in names for d in DIMENSIONS]
 
@@ -95,12 +95,8 @@ def last_times(n: int, d: int, replicates: int) -> Row:
 
 def summarise(rows: dict[Key, Row]) -> Summary:
     """Describe every measure by data set and rule, and the differences by data set, dimension and rule."""
-    names = [name for name in SIZES if any(key[0] == name for key in rows)]
-    tables: Summary = {
-        name: {rule: describe(row for key, row in rows.items() if key[:2] == (name, rule)) for rule in RULES}
-        for name in names
-    }
-    times: Summary = {name: {} for name in names}
+    tables = describe_all(rows, SIZES, RULES)
+    times: Summary = {name: {} for name in tables}
     for key, row in rows.items():
         if key[0] == "times":
             gain = np.array(row["mode"]) - np.array(row["mean"])  # the mean's trees are later

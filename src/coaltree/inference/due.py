@@ -38,17 +38,6 @@ def farthest(rule: int, d: float, lam: float, v: float) -> float:
 
 
 @inline
-def excess_floor(d: float, eps: float, lam: float, r_low: float, r_high: float, mean: float) -> float:
-    """Lower bound on the mean of v − r given v > r, for every r from r_low to r_high.
-
-    Truncation only raises the mean. And a density whose log falls nowhere beyond r faster than β is stochastically
-    larger than an exponential of rate β; here β is d/2v − ε/2v² + λ/2 at its largest, v = 2ε/d or r.
-    """
-    top = d * d / (8.0 * eps) if d * r_low < 2.0 * eps else (d - eps / r_low) / (2.0 * r_low)
-    return max(mean * (1.0 - _TABLE_ERROR) - r_high, (1.0 - _TABLE_ERROR) / (0.5 * lam + top))
-
-
-@inline
 def comes_first(due: float, node_i: int, node_j: int, best: float, best_i: int, best_j: int) -> bool:
     """Whether a pair is due before the best so far; of equal times the smaller node ids go first."""
     if due != best:

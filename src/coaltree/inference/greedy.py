@@ -25,7 +25,7 @@ import numpy as np
 from coaltree._compile import inline, kernel
 from coaltree.inference.clusters import CROWDED, Clusters, join, pack, singletons
 from coaltree.inference.due import MEAN, RULES, TRUNCATED_MEAN, comes_first, expected, farthest
-from coaltree.inference.overdue import agglomerate_truncated
+from coaltree.inference.overdue import build_truncated
 from coaltree.inference.particles import Floats, Ints
 from coaltree.model import tables
 from coaltree.model.diffusion import leaf_distances
@@ -168,19 +168,18 @@ def agglomerate(state: Clusters, rule: int, d: float, table: Table, out: Ints, o
 
 def build(eps: Floats, d: int, leaf_noise: Floats, rule: int) -> tuple[Ints, Floats]:
     """Children (n−1, 2) and times (n−1,) from packed squared distances `eps` (P,), which are overwritten."""
+    if rule == TRUNCATED_MEAN:
+        return build_truncated(eps, d, leaf_noise)
     n = len(leaf_noise)
     table = tables.empty_table()
-    if n >= TABLE_FROM and rule in (MEAN, TRUNCATED_MEAN):
+    if n >= TABLE_FROM and rule == MEAN:
         largest = float(eps.max())
         smallest = float(eps.min())
         if largest > 0.0:
             table = tables.make_mean_table(d, smallest or largest * 1e-12, 0.5 * n * (n - 1) * largest)
     state = singletons(eps, leaf_noise)
     children, times = np.empty((n - 1, 2), dtype=np.int64), np.empty(n - 1)
-    if rule == TRUNCATED_MEAN:
-        agglomerate_truncated(state, float(d), table, children, times)
-    else:
-        agglomerate(state, rule, float(d), table, children, times)
+    agglomerate(state, rule, float(d), table, children, times)
     return children, times
 
 

@@ -35,7 +35,7 @@ from coaltree.randomness import Stream, make_streams, uniform
 
 INSERTION = "insertion"
 # Regrafts a tree after each resampling (`benchmarks/evidence.md`).
-REGRAFTS = 6
+REGRAFTS = 4
 
 
 class Growing(NamedTuple):

@@ -199,30 +199,34 @@ def draw_scale(
 ) -> Unknowns:
     """(t, s₀, Φ) → (ct, cs₀, Φ/c). Leaf noise that is given stays, and then the likelihood decides too."""
     tree, noise = now.tree, now.leaf_noise
-    if family.rescale(now.covariance, 1.0)[1] == -math.inf:
+    if family.log_rescale(now.covariance, 2.0) == -math.inf:
         return now
     n_merges = len(tree.times)
     base = log_prior(tree)
     moves_likelihood = not learn_noise and bool(np.any(noise > 0))
 
-    def scaled(log_c: float) -> tuple[Unknowns, float]:
+    def scaled(log_c: float) -> Unknowns:
         c = math.exp(log_c)
-        covariance, log_ratio = family.rescale(now.covariance, c)
         times = Tree(tree.children, c * tree.times, tree.names)
-        new = now._replace(tree=times, covariance=covariance, leaf_noise=c * noise if learn_noise else noise)
-        log_density = c * base + n_merges * log_c + log_ratio
+        covariance, _ = family.rescale(now.covariance, c)
+        return now._replace(tree=times, covariance=covariance, leaf_noise=c * noise if learn_noise else noise)
+
+    def log_density(log_c: float) -> float:
+        c = math.exp(log_c)
+        value = c * base + n_merges * log_c + family.log_rescale(now.covariance, c)
         if learn_noise:
-            log_density += log_c - c * float(noise[0]) if c * noise[0] > 0.99 * SMALLEST_NOISE else -math.inf
+            value += log_c - c * float(noise[0]) if c * noise[0] > 0.99 * SMALLEST_NOISE else -math.inf
         if moves_likelihood:
-            log_density += likelihood(covariance, X)(new.tree, noise)
-        return new, log_density
+            new = scaled(log_c)
+            value += likelihood(new.covariance, X)(new.tree, noise)
+        return value
 
     width = 2.0 / math.sqrt(n_merges)
-    log_c, log_p = 0.0, scaled(0.0)[1]
+    log_c, log_p = 0.0, log_density(0.0)
     # From a start far out the first slice is wide and may land as far out on the other side; the next ones come home.
     for _ in range(N_SCALES):
-        log_c, log_p = slice_step(lambda x: scaled(x)[1], log_c, log_p, rng, width=width, lower=-40.0, upper=40.0)
-    return scaled(log_c)[0]
+        log_c, log_p = slice_step(log_density, log_c, log_p, rng, width=width, lower=-40.0, upper=40.0)
+    return scaled(log_c)
 
 
 def draw_missing(now: Unknowns, X: Floats, rng: np.random.Generator) -> Unknowns:

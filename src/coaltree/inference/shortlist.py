@@ -73,6 +73,19 @@ def enlist(listed: Shortlist, m: int, value: float, i: int, j: int) -> None:
 
 
 @inline
+def refill(listed: Shortlist, m: int, eps: Floats, live: int, limit: float) -> None:
+    """List all pairs within `limit`, or within less if there are too many."""
+    listed.limit[m] = limit
+    listed.n_listed[m] = 0
+    pair = 0
+    for i in range(1, live):
+        for j in range(i):
+            if eps[pair] <= listed.limit[m]:
+                enlist(listed, m, eps[pair], i, j)
+            pair += 1
+
+
+@inline
 def smallest(listed: Shortlist, m: int) -> int:
     """Place in the list of the smallest value, −1 if the list is empty."""
     best = -1

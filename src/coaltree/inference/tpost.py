@@ -16,7 +16,7 @@ import numpy as np
 from coaltree._compile import inline, kernel
 from coaltree.inference.particles import Floats, Ints, Particles, merge, place, slots
 from coaltree.inference.proposals import Retained, retained_slots
-from coaltree.inference.shortlist import Shortlist, enlist, strike_out
+from coaltree.inference.shortlist import Shortlist, enlist, refill, strike_out
 from coaltree.model import gig
 from coaltree.model.laplace import exponentials, log_local_laplace_all
 from coaltree.randomness import uniform
@@ -69,19 +69,6 @@ def farthest_worth_a_look(d: float, lam: float, low: float, enough: float, r_hig
         else:
             high = middle
     return max(high, closest)  # a mean of equals may round below them
-
-
-@inline
-def refill(listed: Shortlist, m: int, eps: Floats, live: int, limit: float) -> None:
-    """List all pairs within `limit`, or within less if there are too many."""
-    listed.limit[m] = limit
-    listed.n_listed[m] = 0
-    pair = 0
-    for i in range(1, live):
-        for j in range(i):
-            if eps[pair] <= listed.limit[m]:
-                enlist(listed, m, eps[pair], i, j)
-            pair += 1
 
 
 @inline

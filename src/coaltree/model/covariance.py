@@ -13,6 +13,7 @@ and no step costs more than O(d³), whatever n is. A family is a prior on Φ and
 | `Diagonal` | Φ = diag(φ), φ_j ~ IG(shape, scale) (φ) | exact draw |
 | `InverseWishart` | Φ ~ IW(df, Ψ) (lower triangle of Φ) | exact draw, IW(df + m, Ψ + S) |
 | `HuangWand` | half-t(df, scale) standard deviations (lower triangle of Φ) | Gibbs |
+| `PooledWishart` | Φ ~ IW(df + d − 1, df σ² I), σ ~ half-t(2, scale) (lower triangle of Φ, and σ) | slice, exact draw |
 | `coaltree.model.gp.GaussianProcess` | Φ = amplitude · K(θ) | slice sampling and an exact draw |
 
 IG(a, b) has density ∝ φ^(−a−1) e^(−b/φ). The default IG(½, 1e-10) is worth one contrast of standard deviation 1.4e-5:
@@ -41,6 +42,7 @@ from coaltree.model.family import (
     log_inverse_gamma,
     sample_inverse_gamma,
 )
+from coaltree.model.pooled import PooledWishart
 from coaltree.model.roots import DenseRoot, DiagonalRoot
 from coaltree.model.wishart import HuangWand, InverseWishart
 from coaltree.validation import check_array, check_choice, check_covariance
@@ -51,6 +53,7 @@ __all__ = [
     "Fixed",
     "HuangWand",
     "InverseWishart",
+    "PooledWishart",
     "Spherical",
     "State",
     "as_family",
@@ -96,7 +99,11 @@ class Fixed:
 
     def rescale(self, state: State, c: float) -> tuple[State, float]:
         """Refuse: a known matrix has no scale to move."""
-        return state, (0.0 if check_positive(c, "c") == 1.0 else -math.inf)
+        return state, self.log_rescale(state, c)
+
+    def log_rescale(self, state: State, c: float) -> float:
+        """Return −inf unless c is 1."""
+        return 0.0 if check_positive(c, "c") == 1.0 else -math.inf
 
     def summarise(self, states: Sequence[State]) -> State:
         """Return the known matrix."""

@@ -48,7 +48,7 @@ class Full(Linear):
         matrix = check_array(values["covariance"], "covariance", 2)
         if matrix.shape != (check_dimension(d), d):
             raise ValueError(f"covariance must be ({d}, {d}), got shape {matrix.shape}.")
-        return State({"covariance": matrix}, _factorise(matrix, "covariance"))
+        return State({"covariance": matrix}, factorise(matrix, "covariance"))
 
     def summarise(self, states: Sequence[State]) -> State:
         """Invert the mean precision.
@@ -58,19 +58,22 @@ class Full(Linear):
         """
         if not len(states):
             raise ValueError("states must hold at least one state to summarise, got none.")
-        mean_precision = np.mean([_precision(state) for state in states], axis=0)
-        return self.from_values({"covariance": _factorise(mean_precision, "precision").precision}, states[0].d)
+        mean_precision = np.mean([precision_of(state) for state in states], axis=0)
+        return self.from_values({"covariance": factorise(mean_precision, "precision").precision}, states[0].d)
 
-    def _draw(self, df: float, scale: Floats, rng: np.random.Generator) -> State:
-        """Draw from IW(df, scale) by Bartlett's decomposition.
+    def _draw(self, df: float, scale: Floats, rng: np.random.Generator) -> Floats:
+        """Draw Φ from IW(df, scale) by Bartlett's decomposition.
 
         With scale = C Cᵀ and an upper-triangular B, B Bᵀ ~ W(df, I), the factor C B⁻ᵀ of Φ is lower triangular.
         """
         d = len(scale)
         upper = np.triu(rng.standard_normal((d, d)), 1)
         upper[np.diag_indices(d)] = np.sqrt(rng.chisquare(df - d + 1 + np.arange(d)))
-        factor = solve_triangular(upper, _factorise(scale, "scale + S").factor.T).T
-        return self.from_values({"covariance": factor @ factor.T}, d)
+        factor = solve_triangular(upper, factorise(scale, "scale + S").factor.T).T
+        return np.asarray(factor @ factor.T)
+
+    def _state(self, matrix: Floats) -> State:
+        return self.from_values({"covariance": matrix}, len(matrix))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +110,7 @@ class InverseWishart(Full):
         """Draw Φ | S ~ IW(df + m, Ψ + S)."""
         S, m = check_scatter(S, m, state.d)
         df, scale = self.parameters(state.d)
-        return self._draw(df + m, scale + S, rng)
+        return self._state(self._draw(df + m, scale + S, rng))
 
     def log_prior(self, state: State) -> float:
         """Log density of the lower triangle of Φ."""
@@ -118,7 +121,7 @@ class InverseWishart(Full):
 
     def sample_prior(self, d: int, rng: np.random.Generator) -> State:
         """Draw Φ."""
-        return self._draw(*self.parameters(check_dimension(d)), rng)
+        return self._state(self._draw(*self.parameters(check_dimension(d)), rng))
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,9 +158,9 @@ class HuangWand(Full):
         """
         S, m = check_scatter(S, m, state.d)
         _check_independent(S, m)
-        rate = self.df * np.diag(_precision(state)) + self.rates(state.d)
+        rate = self.df * np.diag(precision_of(state)) + self.rates(state.d)
         inverse_a = rng.gamma(0.5 * (self.df + state.d), size=state.d) / rate
-        return self._draw(self.df + state.d - 1 + m, np.diag(2.0 * self.df * inverse_a) + S, rng)
+        return self._state(self._draw(self.df + state.d - 1 + m, np.diag(2.0 * self.df * inverse_a) + S, rng))
 
     def log_prior(self, state: State) -> float:
         """Log density of the lower triangle of Φ, ∝ |Φ|^(−(df + 2d)/2) Π_k (df (Φ⁻¹)_kk + 1/scale_k²)^(−(df + d)/2)."""
@@ -165,13 +168,21 @@ class HuangWand(Full):
         df, power = self.df + d - 1, 0.5 * (self.df + d)
         constant = 0.5 * df * d * math.log(self.df) - float(multigammaln(0.5 * df, d))
         constant += d * (float(gammaln(power)) - 0.5 * math.log(math.pi)) + 0.5 * float(np.log(rates).sum())
-        tails = float(np.log(self.df * np.diag(_precision(state)) + rates).sum())
+        tails = float(np.log(self.df * np.diag(precision_of(state)) + rates).sum())
         return constant - 0.5 * (self.df + 2 * d) * state.log_det - power * tails
+
+    def log_rescale(self, state: State, c: float) -> float:
+        """Only the diagonal of Φ⁻¹ is needed: it is multiplied by c, and log|Φ| falls by d log c."""
+        d, tails = state.d, self.df * np.diag(precision_of(state))
+        power = 0.5 * d * (self.df + 2 * d) - 0.5 * d * (d + 1)
+        rates = self.rates(d)
+        ratio = float(np.log((c * tails + rates) / (tails + rates)).sum())
+        return power * math.log(c) - 0.5 * (self.df + d) * ratio
 
     def sample_prior(self, d: int, rng: np.random.Generator) -> State:
         """Draw a, then Φ."""
         inverse_a = rng.gamma(0.5, size=check_dimension(d)) / self.rates(d)
-        return self._draw(self.df + d - 1, np.diag(2.0 * self.df * inverse_a), rng)
+        return self._state(self._draw(self.df + d - 1, np.diag(2.0 * self.df * inverse_a), rng))
 
 
 def _check_independent(S: Floats, m: int) -> None:
@@ -194,7 +205,8 @@ def _check_independent(S: Floats, m: int) -> None:
         )
 
 
-def _factorise(matrix: Floats, name: str) -> DenseRoot:
+def factorise(matrix: Floats, name: str) -> DenseRoot:
+    """Factorise a positive definite matrix; ValueError that names it if it is not."""
     try:
         return DenseRoot.of(matrix)
     except np.linalg.LinAlgError as error:
@@ -204,7 +216,8 @@ def _factorise(matrix: Floats, name: str) -> DenseRoot:
         ) from error
 
 
-def _precision(state: State) -> Floats:
+def precision_of(state: State) -> Floats:
+    """Φ⁻¹."""
     root = state.root
     assert isinstance(root, DenseRoot)
     return root.precision

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from coaltree._version import __version__
 from coaltree.inference import learn
+from coaltree.inference.insertion import INSERTION
 from coaltree.model.covariance import CovarianceFamily, Diagonal, HuangWand, as_family
 from coaltree.model.diffusion import leaf_distances
 from coaltree.posterior.checkpoint import Checkpoint
@@ -112,6 +113,11 @@ def learn_posterior(
         n_sweeps = check_count(n_sweeps, "n_sweeps", at_least=0)
     if method != learn.GREEDY:
         check_sampler(method, n_particles, 0.5, n_jobs)
+    if method == INSERTION:
+        raise ValueError(
+            'method="insertion" cannot retain a tree, as learning needs. Use "auto": it learns by merging forests and '
+            "samples the final trees by insertion where that is better."
+        )
     family = as_family(covariance, coordinates, d)
     learn_noise = isinstance(leaf_noise, str) and leaf_noise == "learn"
     noise = None if learn_noise else check_leaf_noise(leaf_noise, n)

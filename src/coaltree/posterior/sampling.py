@@ -16,6 +16,9 @@ from coaltree.posterior.ensemble import TreePosterior
 from coaltree.randomness import RandomState, as_generator, describe
 from coaltree.validation import check_choice, check_count, check_fraction
 
+# Up to this many rows "auto" inserts; beyond, its O(n² d) a particle is not always repaid.
+MOST_INSERTED = 150
+
 
 def sample_posterior(
     X: Any,
@@ -37,9 +40,10 @@ def sample_posterior(
         One row per leaf.
     covariance : array-like (d, d), optional
         Covariance Φ of the diffusion per unit of time. Default: the identity.
-    method : {"auto", "tpost", "smc1", "postpost", "mpost1", "mpost2"}
-        How particles choose merges; all target the same posterior. "auto" takes whichever of "tpost" and "smc1" had
-        the higher log evidence in `benchmarks/evidence.md`: "smc1" if d ≥ 64, or d ≥ 16 and n·d ≥ 2048.
+    method : {"auto", "insertion", "tpost", "smc1", "postpost", "mpost1", "mpost2"}
+        How trees are built; all target the same posterior. "insertion" takes in row by row and moves whole trees, the
+        others merge forests. "auto" takes the one with the higher log evidence at equal time in the benchmarks:
+        "insertion" up to n = 150, then "smc1" if d ≥ 64, or d ≥ 16 and n·d ≥ 2048, else "tpost".
     n_particles : int
         Number of weighted trees M.
     leaf_noise : float or array-like (n,)
@@ -99,7 +103,9 @@ def sample_posterior(
 
 
 def choose_sampler(method: str, n: int, d: int) -> str:
-    """Resolve "auto" by `benchmarks/evidence.md`."""
+    """Resolve "auto" to the sampler with the higher log evidence at equal time (`benchmarks/equal_time.md`)."""
+    if method == "auto" and n <= MOST_INSERTED:
+        return INSERTION
     return smc.choose_method(method, n, d)
 
 

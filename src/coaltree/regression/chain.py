@@ -15,14 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree.inference import learn
-from coaltree.model.covariance import HuangWand
+from coaltree.model.covariance import PooledWishart
 from coaltree.regression import coefficients
 from coaltree.regression.coefficients import Pilot, Point
+from coaltree.regression.collapsed import move_noise
 from coaltree.regression.hyper import draw_hyper, log_joint
 from coaltree.regression.leaves import move_leaf
 from coaltree.regression.likelihood import Likelihood, penalised_mode
 from coaltree.regression.prior import Hyper, Prior, precision
-from coaltree.regression.widths import move_widths
+from coaltree.regression.widths import move_common, move_widths
 
 Floats = npt.NDArray[np.float64]
 
@@ -34,6 +35,7 @@ PARTICLES_EVERY = 10
 # Leaves that are hung anew with their coefficients, as a fraction of all, at each iteration.
 LEAF_MOVES = 0.1
 N_SWEEPS = 2
+N_NOISE = 1
 # Adaptation, in burn-in only: acceptance is looked at once a window.
 WINDOW = 20
 LOWEST_ACCEPTANCE, HIGHEST_ACCEPTANCE = 0.75, 0.93
@@ -121,6 +123,13 @@ class Chain:
             point, acceptance = coefficients.hamiltonian(
                 now.point, likelihood, now.pilot, gaussian, now.n_steps, self.rng
             )
+            if now.hyper.unknowns is not None:
+                hyper = now.hyper
+                for _ in range(N_NOISE):
+                    hyper, point, gaussian, _ = move_noise(
+                        hyper, point, gaussian, likelihood, now.pilot, self.prior, self.rng
+                    )
+                now = now._replace(hyper=hyper)
         blocks = learn.Settings(
             n_particles=settings.n_particles if now.n_done % PARTICLES_EVERY == 0 else 1,
             n_sweeps=N_SWEEPS,
@@ -129,8 +138,9 @@ class Chain:
         if hyper.unknowns is not None and settings.method == HMC:
             for j in self.rng.permutation(likelihood.n_outcomes)[: self.n_leaf_moves]:
                 hyper, point, _ = move_leaf(hyper, point, j, self.outcomes[j], now.pilot, self.prior, self.rng)
-            if isinstance(self.prior.family, HuangWand):
-                hyper, point, _ = move_widths(hyper, point, likelihood, now.pilot, self.prior.family, self.rng)
+            if isinstance(self.prior.family, PooledWishart):
+                for move in (move_common, move_widths):
+                    hyper, point, _ = move(hyper, point, likelihood, now.pilot, self.prior.family, self.rng)
         hyper = draw_hyper(hyper, point.theta, self.prior, blocks, self.rng)
         n_steps = now.n_steps
         now = now._replace(point=point, hyper=hyper, n_done=now.n_done + 1)

@@ -87,6 +87,12 @@ def make_pilot(likelihood: Likelihood, theta: Floats) -> Pilot:
     return Pilot(theta, float(values.sum()), gradient, likelihood.curvature(theta))
 
 
+def expansion(pilot: Pilot, theta: Floats) -> float:
+    """l̂(θ) − l(θ̂)."""
+    gap = theta - pilot.theta
+    return float(np.sum(gap * (pilot.gradient - 0.5 * np.einsum("jkl,jl->jk", pilot.curvature, gap))))
+
+
 def combine(precision: Floats, curvature: Floats, linear: Floats) -> Gaussian:
     """Gaussian with density ∝ exp(linear·θ − ½ θᵀ(prior precision + curvature)θ)."""
     total = precision.copy()

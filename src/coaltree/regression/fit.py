@@ -171,10 +171,10 @@ def fit_probit(
     n_particles : int
         Particles of the tree step, every tenth iteration; tree moves come every iteration.
     scale : float
-        Scale of the half-t priors on the size of coefficients of standardised features. Anything near or above the
-        truth does.
+        Scale of the half-t priors on the two widths of coefficients of standardised features: of their common level,
+        and of their differences. Both widths are learned; anything near or above the truth does.
     covariance : CovarianceFamily, optional
-        Prior of Φ instead of Huang and Wand's with `scale`.
+        Prior of Φ instead of the inverse Wishart with learned width.
     n_jobs : int, optional
         Chains that run at the same time, as threads. The result does not depend on it.
     random_state : int, Generator, …
@@ -220,7 +220,7 @@ def fit_probit(
     prepared = prepare(X, Y, sample_weight, link_code, names)
     if names is not None and len(names) != prepared.likelihood.n_outcomes:
         raise ValueError(f"outcome_names must name {prepared.likelihood.n_outcomes} outcomes, got {len(names)}.")
-    prior = default_prior(scale, prepared.likelihood.n_features)
+    prior = default_prior(scale)
     if covariance is not None:
         prior = prior._replace(family=covariance)
     settings = Settings(burn_in, n_particles, method, thin)

@@ -1,17 +1,18 @@
-r"""Widen or narrow the differences between outcomes in each feature together with Φ, coefficients included.
+r"""Widen or narrow the differences between outcomes together with Φ: all at once, and in each feature.
 
-Where labels say little about a feature, Φ_kk is as small as the differences drawn with it, and those as small as Φ_kk
-lets them be: drawn in turn they crawl. So move both: with D = diag(e^u) and deviations δ_j = β_j − β̄,
+Where labels say little, Φ is as small as the differences drawn with it, and those as small as Φ lets them be: drawn in
+turn they crawl. So move both: with D = diag(e^u) and deviations δ_j = β_j − β̄,
 
     (δ, Φ) → (δ D, D Φ D).
 
-Prior density of the deviations and their Jacobian cancel; along u_k is left, for Huang and Wand's prior in d features,
+Prior density of the deviations and their Jacobian cancel. With Φ ~ IW(df + d − 1, df σ² I) there is left along u_k
 
-    (1 − df − d) u_k − ½ (df + d) log(df (Φ⁻¹)_kk e^(−2u_k) + 1/scale_k²) + l(μ, β̄ + δ D).
+    (1 − df − d) u_k − ½ df σ² (Φ⁻¹)_kk e^(−2u_k) + l(μ, β̄ + δ D),
 
-Each u_k is sliced in turn, in random order, with the pilot's expansion l̂ in place of l: quadratic in e^(u_k), so it
-never touches the rows. That sweep is reversible under the model with l̂, and accepting its end with probability
-min(1, exp[(l − l̂)(new) − (l − l̂)(old)]) makes it exact.
+and along a common u, with σ → e^u σ as well, log p(e^u σ) + u + l(μ, β̄ + e^u δ). Every u is sliced in turn, the common
+one first, the others in random order, with the pilot's expansion l̂ in place of l: quadratic in e^u, so it never touches
+the rows. The common slice and the sweep are each accepted with probability min(1, exp[(l − l̂)(new) − (l − l̂)(old)]),
+which makes them exact: with l̂ in place of l both would be reversible.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._compile import inline, kernel
-from coaltree.model.covariance import HuangWand
+from coaltree.model.covariance import PooledWishart
+from coaltree.model.pooled import log_half_t
+from coaltree.model.slice import slice_step
 from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.regression.coefficients import Pilot, Point, evaluate
 from coaltree.regression.likelihood import Likelihood
@@ -35,19 +38,17 @@ FURTHEST = 20.0
 
 
 @inline
-def _log_density(u: float, d: int, df: float, inverse: float, rate: float, slope: float, bend: float) -> float:
+def _log_density(u: float, power: float, inverse: float, slope: float, bend: float) -> float:
     """Along one u_k, up to a constant; `slope` and `bend` are the derivatives of l̂ in e^u at u = 0."""
     step = math.expm1(u)
-    prior = (1.0 - df - d) * u - 0.5 * (df + d) * math.log(df * inverse * math.exp(-2.0 * u) + rate)
-    return prior + slope * step - 0.5 * bend * step * step
+    return power * u - 0.5 * inverse * math.exp(-2.0 * u) + slope * step - 0.5 * bend * step * step
 
 
 @kernel
 def sweep(
     order: Ints,
-    df: float,
+    power: float,
     inverse: Floats,
-    rates: Floats,
     curvature: Floats,
     stream: Stream,
     state_deviation: Floats,
@@ -61,15 +62,15 @@ def sweep(
         for j in range(n_outcomes):
             slope += state_deviation[j, k] * state_gradient[j, k + 1]
             bend += state_deviation[j, k] ** 2 * curvature[j, k + 1, k + 1]
-        level = _log_density(0.0, d, df, inverse[k], rates[k], slope, bend) - exponential(stream)
+        level = _log_density(0.0, power, inverse[k], slope, bend) - exponential(stream)
         left = -uniform(stream)
         right = left + 1.0
-        while left > -FURTHEST and _log_density(left, d, df, inverse[k], rates[k], slope, bend) > level:
+        while left > -FURTHEST and _log_density(left, power, inverse[k], slope, bend) > level:
             left -= 1.0
-        while right < FURTHEST and _log_density(right, d, df, inverse[k], rates[k], slope, bend) > level:
+        while right < FURTHEST and _log_density(right, power, inverse[k], slope, bend) > level:
             right += 1.0
         u = left + (right - left) * uniform(stream)
-        while not _log_density(u, d, df, inverse[k], rates[k], slope, bend) >= level:
+        while not _log_density(u, power, inverse[k], slope, bend) >= level:
             if u < 0.0:
                 left = u
             else:
@@ -93,26 +94,58 @@ def _expansion(pilot: Pilot, theta: Floats) -> tuple[float, Floats]:
     return float(np.sum(gap * (pilot.gradient - 0.5 * bend))), np.ascontiguousarray(pilot.gradient - bend)
 
 
+def _accept(
+    point: Point, centre: Floats, deviation: Floats, likelihood: Likelihood, pilot: Pilot, rng: np.random.Generator
+) -> Point | None:
+    """Return the point with these deviations, if it is accepted."""
+    log_u = -rng.exponential()
+    new = evaluate(likelihood, np.column_stack([point.theta[:, 0], centre + deviation]))
+    gain = new.log_likelihood - point.log_likelihood
+    gain += _expansion(pilot, point.theta)[0] - _expansion(pilot, new.theta)[0]
+    return new if log_u < gain else None
+
+
+def move_common(
+    hyper: Hyper, point: Point, likelihood: Likelihood, pilot: Pilot, family: PooledWishart, rng: np.random.Generator
+) -> tuple[Hyper, Point, bool]:
+    """Draw the common width anew: (δ, Φ, σ) → (e^u δ, e^2u Φ, e^u σ)."""
+    now = hyper.unknowns
+    assert now is not None
+    centre = point.theta[:, 1:].mean(axis=0)
+    deviation = point.theta[:, 1:] - centre
+    slope = float(np.sum(deviation * _expansion(pilot, point.theta)[1][:, 1:]))
+    bend = float(np.einsum("jk,jkl,jl->", deviation, pilot.curvature[:, 1:, 1:], deviation))
+    width = float(now.covariance.values["width"])
+
+    def log_density(u: float) -> float:
+        step = math.expm1(u)
+        return log_half_t(width * math.exp(u), family.scale) + u + slope * step - 0.5 * bend * step * step
+
+    u, _ = slice_step(log_density, 0.0, log_density(0.0), rng, width=0.5, lower=-FURTHEST, upper=FURTHEST)
+    new = _accept(point, centre, math.exp(u) * deviation, likelihood, pilot, rng)
+    if new is None:
+        return hyper, point, False
+    covariance, _ = family.rescale(now.covariance, math.exp(-2.0 * u))
+    return hyper._replace(unknowns=now._replace(covariance=covariance)), new, True
+
+
 def move_widths(
-    hyper: Hyper, point: Point, likelihood: Likelihood, pilot: Pilot, family: HuangWand, rng: np.random.Generator
+    hyper: Hyper, point: Point, likelihood: Likelihood, pilot: Pilot, family: PooledWishart, rng: np.random.Generator
 ) -> tuple[Hyper, Point, bool]:
     """Draw the width of every feature anew, once."""
     now = hyper.unknowns
     assert now is not None
-    theta, d = point.theta, now.covariance.d
-    centre = theta[:, 1:].mean(axis=0)
-    deviation = np.ascontiguousarray(theta[:, 1:] - centre)
-    before, gradient = _expansion(pilot, theta)
+    d, width = now.covariance.d, float(now.covariance.values["width"])
+    centre = point.theta[:, 1:].mean(axis=0)
+    deviation = np.ascontiguousarray(point.theta[:, 1:] - centre)
+    gradient = _expansion(pilot, point.theta)[1]
     half = now.covariance.whiten(np.eye(d))
-    inverse, u = np.einsum("ij,ij->i", half, half), np.zeros(d)
+    inverse, u = family.df * width**2 * np.einsum("ij,ij->i", half, half), np.zeros(d)
     order, stream = rng.permutation(d), make_streams(rng, 1)[0]
-    rates = np.ascontiguousarray(family.rates(d))
-    sweep(order, family.df, inverse, rates, pilot.curvature, stream, deviation, gradient, u)
-    log_u = -rng.exponential()
-    new = evaluate(likelihood, np.column_stack([theta[:, 0], centre + deviation]))
-    gain = new.log_likelihood - point.log_likelihood - _expansion(pilot, new.theta)[0] + before
-    if not log_u < gain:
+    sweep(order, 1.0 - family.df - d, inverse, pilot.curvature, stream, deviation, gradient, u)
+    new = _accept(point, centre, deviation, likelihood, pilot, rng)
+    if new is None:
         return hyper, point, False
     widths = np.exp(u)
-    covariance = family.from_values({"covariance": now.covariance.matrix() * np.outer(widths, widths)}, d)
-    return hyper._replace(unknowns=now._replace(covariance=covariance)), new, True
+    values = {"covariance": now.covariance.matrix() * np.outer(widths, widths), "width": width}
+    return hyper._replace(unknowns=now._replace(covariance=family.from_values(values, d))), new, True

@@ -1,0 +1,296 @@
+"""The regression table and the cost figure, on a simulated cohort and on a public sample of claims.
+
+The paper's patients cannot be had. The simulated cohort of `coaltree.records` has the same shape (19 000 diabetic
+patients, 21 outcomes, two thresholds a year apart) and a planted tree; the CMS sample (DE-SynPUF) has real layout and
+no signal. Both go through the study that users run: factors of counts, cross-validation before the first threshold,
+validation on the second, cost by quarters of risk.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+import coaltree as ct
+from coaltree.plots.records import plot_cost_curves, plot_cost_node
+from coaltree.records.config import ModelConfig, StudyConfig, ValidationConfig, load_config
+from coaltree.records.cost import CostCurves
+from coaltree.records.evaluation import PROBIT
+from coaltree.records.outcomes import load_outcomes
+from coaltree.records.simulate import simulate_cohort
+from coaltree.records.study import StudyResult, run_study
+from coaltree.regression.comparison import Comparison
+from papers.henao_lucas.experiment import Claim, Experiment, Key, Options, Row, Summary
+
+HERE = Path(__file__).parent
+N_SUBJECTS, QUICK_SUBJECTS, N_FACTORS, QUICK_FACTORS = 19_000, 2_000, 25, 8
+# Short chains and few folds, so that the whole takes half an hour of one core; the paper has 10 folds.
+N_FOLDS, QUICK_FOLDS = 3, 2
+N_ITER, BURN_IN, QUICK_ITER, QUICK_BURN_IN = 300, 100, 100, 40
+RARE = 200  # events
+METHODS = {
+    PROBIT: "CR",
+    "random_forest": "RF",
+    "ml_probit": "MLE",
+    "lasso": "Lasso",
+    "elastic_net": "Enet",
+    "ridge": "Ridge",
+}
+QUICK_BASELINES = ["ml_probit", "ridge"]
+PARTS = {"cross_validation": "cross-validation", "temporal": "validation"}
+DAYS = 5  # between the points of the cost curves that are kept
+
+CLAIMS = """\
+title = "CMS sample"
+seed = 0
+[data]
+source = "synpuf"
+path = {path}
+[cohort]
+thresholds = ["2009-01-01", "2010-01-01"]
+[outcomes]
+inclusion = false
+[features]
+n_factors = 10
+min_subjects = 10
+[cost]
+source = "observed"
+"""
+
+
+def tasks(options: Options) -> Sequence[Key]:
+    """The simulated cohort, with --replicates so many seeds of it; the sample if its folder is there."""
+    simulated: list[Key] = [("simulated", seed) for seed in range(1, 1 + (options.replicates or 1))]
+    there = options.data is not None and (Path(options.data) / "synpuf").is_dir()
+    return [*simulated, ("synpuf", 0)] if there else simulated
+
+
+def shortened(config: StudyConfig, quick: bool) -> StudyConfig:
+    """Settings that fit the time."""
+    model = ModelConfig(
+        n_iter=QUICK_ITER if quick else N_ITER,
+        burn_in=QUICK_BURN_IN if quick else BURN_IN,
+        n_chains=1,
+        n_particles=20 if quick else 50,
+        baselines=QUICK_BASELINES if quick else [name for name in METHODS if name != PROBIT],
+    )
+    folds = ValidationConfig(n_folds=QUICK_FOLDS if quick else N_FOLDS, n_resamples=200)
+    return replace(config, model=model, validation=folds)
+
+
+def run(key: Key, options: Options, rng: np.random.Generator) -> Row:
+    """Run one study; the files of a full run stay in `private`, so that it goes on where it was stopped."""
+    if options.quick:
+        with tempfile.TemporaryDirectory() as folder:
+            return study(key, options, Path(folder))
+    return study(key, options, (options.out / "records" if options.out else HERE) / "private")
+
+
+def study(key: Key, options: Options, folder: Path) -> Row:
+    """Prepare the data, run the study and keep what may be shown."""
+    kind, seed = str(key[0]), int(key[1])
+    where = folder / f"{kind}-{seed}"
+    where.mkdir(parents=True, exist_ok=True)
+    planted: list[str] = []
+    if kind == "simulated":
+        cohort = where / "cohort"
+        if not (cohort / "study.toml").exists():
+            size = (QUICK_SUBJECTS, seed, QUICK_FACTORS) if options.quick else (N_SUBJECTS, seed, N_FACTORS)
+            simulate_cohort(cohort, *size)
+        file, planted = cohort / "study.toml", planted_outcomes(cohort)
+    else:
+        file = where / "study.toml"
+        file.write_text(CLAIMS.format(path=repr(str((Path(options.data) / "synpuf").resolve()))), encoding="utf-8")
+    result = run_study(shortened(load_config(file), options.quick), where / "work")
+    parts = {"cross_validation": result.cross_validation, "temporal": result.temporal}
+    return {
+        "subjects": [int(n) for n in result.facts["n_subjects"]],
+        "outcomes": list(result.cross_validation.outcomes),
+        "folds": result.config.validation.n_folds,
+        "iterations": result.config.model.n_iter,
+        "r_hat": result.facts["r_hat"],
+        **{name: scores(part) for name, part in parts.items() if part is not None},
+        "planted": planted,
+        **cost(result),
+    }
+
+
+def planted_outcomes(cohort: Path) -> list[str]:
+    """Names of the outcomes under the node that cost follows in the simulated cohort."""
+    with np.load(cohort / "truth" / "model.npz") as truth:
+        tree = ct.Tree(truth["children"], truth["times"], [str(name) for name in truth["names"]])
+        below = tree.leaves(int(truth["cost_node"]))
+    names = {each.key: each.name for each in load_outcomes().outcomes}
+    return [names[tree.leaf_names[leaf]] for leaf in below]
+
+
+def scores(comparison: Comparison) -> Row:
+    """Areas under the ROC curve, and the lead of CR over every other method with its bootstrap error."""
+    rare = comparison.n_events < RARE
+    lead: dict[str, Any] = {}
+    for m, method in enumerate(comparison.methods[1:], start=1):
+        gap = comparison.auroc[0] - comparison.auroc[m]
+        drawn = comparison.resampled_auroc[0] - comparison.resampled_auroc[m]
+        groups = {"all": np.ones_like(rare), "rare": rare}
+        lead[METHODS[method]] = {
+            name: [float(np.nanmean(gap[chosen])), float(np.nanmean(drawn[chosen], axis=0).std())]
+            for name, chosen in groups.items()
+            if chosen.any()
+        }
+    auroc = {METHODS[m]: [float(v) for v in row] for m, row in zip(comparison.methods, comparison.auroc, strict=True)}
+    return {
+        # Numbers of 1 to 10 patients are not shown.
+        "events": [int(n) if n > 10 else -1 for n in comparison.n_events],
+        "auroc": auroc,
+        "lead": lead,
+    }
+
+
+def cost(result: StudyResult) -> Row:
+    """The tree, the node that separates training cost best, and test cost by quarters of its risk."""
+    if result.tree is None or result.separation is None:
+        return {}
+    best = result.separation.best
+    below = [best] if best < result.tree.n_leaves else result.tree.leaves(best).tolist()
+    found: Row = {
+        "children": result.tree.children.tolist(),
+        "times": result.tree.times.tolist(),
+        "support": None if result.support is None else result.support.tolist(),
+        "node": best,
+        "node_outcomes": [result.tree.leaf_names[leaf] for leaf in below],
+    }
+    if result.curves is not None:
+        curves = result.curves
+        found["curves"] = {
+            name: getattr(curves, name)[:, DAYS - 1 :: DAYS].round(2).tolist() for name in ("mean", "low", "high")
+        }
+        found["quarter"] = [int(n) for n in curves.n]
+    return found
+
+
+def overlap(a: Sequence[str], b: Sequence[str]) -> float:
+    """Return |A ∩ B| / |A ∪ B|."""
+    return len(set(a) & set(b)) / len(set(a) | set(b))
+
+
+def summarise(rows: dict[Key, Row]) -> Summary:
+    """Keep everything but the tree, for each study."""
+    summary: Summary = {}
+    for (kind, seed), row in rows.items():
+        kept = {k: v for k, v in row.items() if k not in ("children", "times", "support", "curves")}
+        if row["planted"] and "node_outcomes" in row:
+            kept["planted"] = [name for name in row["planted"] if name in row["outcomes"]]
+            kept["node_overlap"] = overlap(kept["planted"], row["node_outcomes"])
+        if "curves" in row:
+            mean, low, high = (np.array(row["curves"][name])[:, -1] for name in ("mean", "low", "high"))
+            kept["final_cost"] = {"mean": mean.tolist(), "low": low.tolist(), "high": high.tolist()}
+        summary[f"{kind} {seed}"] = kept
+    return summary
+
+
+def claims(summary: Summary, expected: Summary) -> Sequence[Claim]:
+    """What the paper says of its table and figure, on the simulated cohort (the sample has no signal)."""
+    found = []
+    for name, row in summary.items():
+        if not name.startswith("simulated"):
+            continue
+        for part, words in PARTS.items():
+            for method, lead in row[part]["lead"].items():
+                gain, error = lead["all"]
+                found.append(Claim(f"{name}, {words}: mean AUC of CR above {method}", gain, 0.0, tolerance=2 * error))
+            if "rare" in row[part]["lead"]["MLE"]:
+                gain, error = row[part]["lead"]["MLE"]["rare"]
+                found.append(
+                    Claim(f"{name}, {words}: gain over MLE, outcomes under {RARE} events", gain, 0.01, tolerance=error)
+                )
+        if "final_cost" in row:
+            final = row["final_cost"]
+            gap = final["low"][-1] - final["high"][0]
+            found.append(Claim(f"{name}: cost of the highest quarter above the lowest, bands apart", gap, 0.0))
+    return found
+
+
+def table(summary: Summary, expected: Summary) -> Iterator[str]:
+    """Yield the paper's table with ours beside it, and the means."""
+    yield "Mean area under the ROC curve over outcomes; in brackets the lead of CR ± its bootstrap error."
+    yield ""
+    names = list(METHODS.values())
+    yield "| study | " + " | ".join(names) + " | CR − MLE, rare outcomes |"
+    yield "|---|" + "---|" * (len(names) + 1)
+    for part, words in PARTS.items():
+        means = {m: float(np.mean([row[part][m] for row in expected.values()])) for m in names}
+        rare = [row[part]["CR"] - row[part]["MLE"] for row in expected.values() if row[part]["events"] < RARE]
+        cells = [f"{means[m]:.3f}" for m in names]
+        yield f"| the paper, {words} | " + " | ".join(cells) + f" | {np.mean(rare):+.3f} |"
+        for name, row in summary.items():
+            if part not in row:
+                continue
+            cells = []
+            for m in names:
+                areas, lead = row[part]["auroc"].get(m), row[part]["lead"].get(m)
+                text = "–" if areas is None else f"{np.nanmean(areas):.3f}"
+                cells.append(text if lead is None else f"{text} ({lead['all'][0]:+.3f} ± {lead['all'][1]:.3f})")
+            rare_lead = row[part]["lead"]["MLE"].get("rare")
+            rare_text = "–" if rare_lead is None else f"{rare_lead[0]:+.3f} ± {rare_lead[1]:.3f}"
+            yield f"| {name}, {words} | " + " | ".join(cells) + f" | {rare_text} |"
+    yield ""
+    for name, row in summary.items():
+        yield from _outcome_table(name, row)
+
+
+def _outcome_table(name: str, row: Row) -> Iterator[str]:
+    parts = [part for part in PARTS if part in row]
+    sizes = " and ".join(f"{n:,}" for n in row["subjects"])
+    yield f"**{name}**: {sizes} subjects, {row['folds']} folds, {row['iterations']} iterations; the best in bold."
+    yield ""
+    heads = [f"{head} {PARTS[part][:1]}" for part in parts for head in ("events", *row[part]["auroc"])]
+    yield "| outcome | " + " | ".join(heads) + " |"
+    yield "|---|" + "---|" * len(heads)
+    for j, outcome in enumerate(row["outcomes"]):
+        cells = []
+        for part in parts:
+            events, areas = row[part]["events"][j], {m: v[j] for m, v in row[part]["auroc"].items()}
+            cells.append(str(events) if events >= 0 else "≤ 10")
+            most = np.nanmax(list(areas.values())) if not np.all(np.isnan(list(areas.values()))) else np.nan
+            cells += [f"**{v:.3f}**" if v == most else f"{v:.3f}" for v in areas.values()]
+        yield f"| {outcome} | " + " | ".join(cells) + " |"
+    yield ""
+    if "node_outcomes" in row:
+        chosen = ", ".join(row["node_outcomes"])
+        planted = (
+            f" Planted: {', '.join(row['planted'])} (overlap {row['node_overlap']:.2f})." if row["planted"] else ""
+        )
+        yield f"Node that separates training cost best: {chosen}.{planted}"
+        yield ""
+
+
+def every_day(values: Sequence[float]) -> np.ndarray:
+    """A curve at every day from one at every `DAYS` days, from 0 before the first."""
+    known = np.arange(0, DAYS * len(values) + 1, DAYS)
+    return np.interp(np.arange(1, known[-1] + 1), known, [0.0, *values])
+
+
+def figures(rows: dict[Key, Row]) -> dict[str, Figure]:
+    """Draw the tree with its circled node and the cost by quarters, a figure a study."""
+    found = {}
+    for (kind, seed), row in rows.items():
+        if "curves" not in row:
+            continue
+        tree = ct.Tree(row["children"], row["times"], row["outcomes"])
+        figure = Figure(figsize=(9.6, 1.4 + 0.2 * max(tree.n_leaves, 16)), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        plot_cost_node(tree, row["node"], left, support=row["support"])
+        parts = {name: np.array([every_day(values) for values in row["curves"][name]]) for name in row["curves"]}
+        plot_cost_curves(CostCurves(**parts, n=np.array(row["quarter"]), level=0.9, n_resamples=500), right)
+        left.grid(visible=False)
+        found[f"cost-{kind}" + (f"-{seed}" if seed > 1 else "")] = figure
+    return found
+
+
+EXPERIMENT = Experiment("records", tasks, run, summarise, claims, table, figures)
