@@ -73,6 +73,21 @@ def test_complex_times_are_refused():
         )
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"log_evidence": "high"}, "log_evidence must be"),
+        ({"log_evidence": [1.0]}, "log_evidence must be one number"),
+        ({"names": 3}, "names must be a sequence"),
+        ({"times": [[1.0], [1.0, 2.0]]}, "times must be an array"),
+    ],
+)
+def test_parts_of_a_posterior_name_themselves(change, message):
+    parts = {"children": [[[0, 1]]], "times": [[1.0]], "weights": [1.0], "log_joint": [0.0], "ess_per_step": [1.0]}
+    with pytest.raises((TypeError, ValueError), match=message):
+        ct.TreePosterior(**{**parts, "log_evidence": 0.0, **change})
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     X = ct.sample_data(ct.sample_tree(5, random_state=1), 2, random_state=2)

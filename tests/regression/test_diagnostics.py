@@ -7,9 +7,9 @@ from coaltree.regression.diagnostics import bulk_ess, r_hat
 from tests.seeds import seed
 
 
-def autoregressive(rho, n_chains, n_draws, rng):
-    x = np.empty((n_chains, n_draws))
-    x[:, 0] = rng.standard_normal(n_chains)
+def autoregressive(rho, n_chains, n_draws, n_columns, rng):
+    x = np.empty((n_chains, n_draws, n_columns))
+    x[:, 0] = rng.standard_normal((n_chains, n_columns))
     noise = np.sqrt(1 - rho**2) * rng.standard_normal(x.shape)
     for t in range(1, n_draws):
         x[:, t] = rho * x[:, t - 1] + noise[:, t]
@@ -18,11 +18,13 @@ def autoregressive(rho, n_chains, n_draws, rng):
 
 @pytest.mark.parametrize("rho", [-0.3, 0.0, 0.5, 0.9])
 def test_effective_size_of_autoregressions(rho):
-    """n (1 − ρ)/(1 + ρ), whatever monotone function of the draws is looked at."""
-    x = autoregressive(rho, 4, 10_000, np.random.default_rng(seed(0)))
-    truth = x.size * (1 - rho) / (1 + rho)
-    assert bulk_ess(x) == pytest.approx(truth, rel=0.15)
-    assert bulk_ess(np.exp(5 * x)) == pytest.approx(bulk_ess(x), rel=1e-9)
+    """n (1 − ρ)/(1 + ρ), whatever monotone function of the draws is looked at; one estimate is off by 1 to 7 %."""
+    x = autoregressive(rho, 4, 10_000, 20, np.random.default_rng(seed(0)))
+    found, truth = bulk_ess(x), 40_000 * (1 - rho) / (1 + rho)
+    tolerance = 5 * found.std(ddof=1) / np.sqrt(20) + 0.02 * truth  # the estimate has a bias of up to 1 %
+    assert abs(found.mean() - truth) < tolerance
+    assert abs(found.mean() - 1.2 * truth) > tolerance
+    np.testing.assert_allclose(bulk_ess(np.exp(5 * x)), found, rtol=1e-9)
 
 
 def test_agreeing_chains_have_r_hat_one():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from coaltree.posterior import consensus, storage
 from coaltree.posterior.consensus import ConsensusTree
 from coaltree.randomness import RandomState, as_generator
 from coaltree.tree import Tree
-from coaltree.validation import check_choice, check_count, check_fraction
+from coaltree.validation import as_floats, check_choice, check_count, check_fraction
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -76,7 +76,12 @@ class TreePosterior:
         store(self, "children", _read_only("children", self.children, np.int64))
         for name in ("times", "weights", "log_joint", "ess_per_step"):
             store(self, name, _read_only(name, getattr(self, name), np.float64))
-        store(self, "log_evidence", float(self.log_evidence))
+        log_evidence = as_floats(self.log_evidence, "log_evidence")
+        if log_evidence.ndim:
+            raise ValueError(f"log_evidence must be one number, got shape {log_evidence.shape}.")
+        store(self, "log_evidence", float(log_evidence))
+        if self.names is not None and not isinstance(self.names, Iterable):
+            raise TypeError(f"names must be a sequence of texts, got {type(self.names).__name__}.")
         store(self, "names", None if self.names is None else tuple(self.names))
         store(self, "info", _plain(self.info))
         _check(self)
@@ -242,7 +247,10 @@ class TreePosterior:
 
 
 def _read_only(name: str, values: npt.ArrayLike, dtype: type) -> npt.NDArray[Any]:
-    array = np.array(values, order="C")
+    try:
+        array = np.array(values, order="C")
+    except ValueError as error:
+        raise ValueError(f"{name} must be an array: {error}") from error
     if dtype is np.int64 and array.dtype.kind not in "iu":
         raise ValueError(f"{name} must hold integers, got dtype {array.dtype}.")
     if array.dtype.kind not in "iuf":
