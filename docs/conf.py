@@ -89,7 +89,7 @@ OPTIONAL = ("trust",)  # pages that are in the contents if they are there
 def _leave_out(app, docname, source):
     for page in OPTIONAL:
         if docname == "index" and not (HERE / f"{page}.md").exists():
-            source[0] = re.sub(rf"\n{page}\n|, \[[^\]]*\]\({page}\.md\)", "", source[0])
+            source[0] = re.sub(rf"(?<=\n){page}\n|, \[[^\]]*\]\({page}\.md\)", "", source[0])
 
 
 def setup(app):
