@@ -5,7 +5,7 @@ import pytest
 
 import coaltree as ct
 from coaltree.inference.proposals import METHODS
-from coaltree.posterior.sampling import MOST_INSERTED, choose_sampler
+from coaltree.posterior.sampling import MOST_ENTRIES, MOST_ROWS, choose_sampler
 
 GOOD = np.array([[0.0, 0.1], [1.0, 0.2], [2.0, -0.4], [0.3, 0.3]])
 
@@ -122,8 +122,8 @@ def test_rescaling_data_and_covariance_together_changes_nothing_but_the_unit():
     assert other.log_evidence == pytest.approx(one.log_evidence - 9 * 3 * np.log(1000), rel=1e-8)
 
 
-def test_auto_inserts_up_to_a_number_of_rows():
-    assert choose_sampler("auto", MOST_INSERTED, 2) == choose_sampler("auto", 2, 500) == "insertion"
-    assert choose_sampler("auto", MOST_INSERTED + 1, 4) == "tpost"
-    assert choose_sampler("auto", MOST_INSERTED + 1, 64) == "smc1"
+def test_auto_inserts_up_to_a_number_of_rows_and_entries():
+    assert choose_sampler("auto", MOST_ROWS, 2) == choose_sampler("auto", 2, MOST_ENTRIES // 2) == "insertion"
+    assert choose_sampler("auto", MOST_ROWS + 1, 4) == "tpost"
+    assert choose_sampler("auto", MOST_ROWS, MOST_ENTRIES // MOST_ROWS + 1) == "smc1"
     assert choose_sampler("mpost2", 10, 10) == "mpost2"

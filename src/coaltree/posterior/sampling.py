@@ -17,8 +17,9 @@ from coaltree.posterior.ensemble import TreePosterior
 from coaltree.randomness import RandomState, as_generator
 from coaltree.validation import check_choice, check_count, check_fraction
 
-# Up to this many rows "auto" inserts; beyond, its O(n² d) a particle is not always repaid.
-MOST_INSERTED = 150
+# Up to this many rows, and entries of X, "auto" inserts. Beyond, on real data, the rows that come later surprise the
+# trees over those before so much that merging forests (smc1) has the higher evidence at equal time.
+MOST_ROWS, MOST_ENTRIES = 150, 2**14
 
 
 def sample_posterior(
@@ -44,7 +45,7 @@ def sample_posterior(
     method : {"auto", "insertion", "tpost", "smc1", "postpost", "mpost1", "mpost2"}
         How trees are built; all target the same posterior. "insertion" takes in row by row and moves whole trees, the
         others merge forests. "auto" takes the one with the higher log evidence at equal time in the benchmarks:
-        "insertion" up to n = 150, then "smc1" if d ≥ 64, or d ≥ 16 and n·d ≥ 2048, else "tpost".
+        "insertion" if n ≤ 150 and n·d ≤ 16 384, else "smc1" if d ≥ 64, or d ≥ 16 and n·d ≥ 2048, else "tpost".
     n_particles : int
         Number of weighted trees M.
     leaf_noise : float or array-like (n,)
@@ -105,7 +106,7 @@ def sample_posterior(
 
 def choose_sampler(method: str, n: int, d: int) -> str:
     """Resolve "auto" to the sampler with the higher log evidence at equal time (`benchmarks/equal_time.md`)."""
-    if method == "auto" and n <= MOST_INSERTED:
+    if method == "auto" and n <= MOST_ROWS and n * d <= MOST_ENTRIES:
         return INSERTION
     return smc.choose_method(method, n, d)
 
