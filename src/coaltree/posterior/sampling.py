@@ -16,8 +16,9 @@ from coaltree.posterior.ensemble import TreePosterior
 from coaltree.randomness import RandomState, as_generator, describe
 from coaltree.validation import check_choice, check_count, check_fraction
 
-# Up to this many rows "auto" inserts; beyond, its O(n² d) a particle is not always repaid.
-MOST_INSERTED = 150
+# Up to this many rows and columns "auto" inserts. With more columns, on real data, later rows surprise the trees over
+# earlier ones too much, and the race has the higher evidence at equal time.
+MOST_ROWS, MOST_COLUMNS = 150, 64
 
 
 def sample_posterior(
@@ -43,13 +44,15 @@ def sample_posterior(
     method : {"auto", "insertion", "tpost", "smc1", "postpost", "mpost1", "mpost2"}
         How trees are built; all target the same posterior. "insertion" takes in row by row and moves whole trees, the
         others merge forests. "auto" takes the one with the higher log evidence at equal time in the benchmarks:
-        "insertion" up to n = 150, then "smc1" if d ≥ 64, or d ≥ 16 and n·d ≥ 2048, else "tpost".
+        "insertion" if n ≤ 150 and d ≤ 64, else "smc1" without resampling if d ≥ 64, or d ≥ 16 and n·d ≥ 2048, else
+        "tpost".
     n_particles : int
         Number of weighted trees M.
     leaf_noise : float or array-like (n,)
         Variance of each leaf around its true value, in units of the covariance. Needed if rows are duplicates.
     ess_threshold : float
-        Resample when the effective sample size falls below this fraction of M.
+        Resample when the effective sample size falls below this fraction of M. Consider 0 for "smc1": the weight of
+        a pair that waits is not known before it merges, so that weights on the way say little of those at the end.
     n_jobs : int, optional
         Threads over particles; −1 for all cores. The result does not depend on it.
     random_state : int, Generator, …
@@ -77,6 +80,8 @@ def sample_posterior(
     eps, noise, log_det = leaf_distances(X, covariance, leaf_noise)
     d = int(np.shape(X)[1])
     chosen = choose_sampler(method, len(noise), d)
+    if method == "auto" and chosen == "smc1":
+        ess_threshold = 0.0
     settings: Any = {"n_particles": n_particles, "ess_threshold": ess_threshold, "n_jobs": n_jobs, "progress": progress}
     if chosen == INSERTION:
         result = insertion.run(whiten(X, covariance).rows, noise, log_det, rng=rng, **settings)
@@ -104,7 +109,7 @@ def sample_posterior(
 
 def choose_sampler(method: str, n: int, d: int) -> str:
     """Resolve "auto" to the sampler with the higher log evidence at equal time (`benchmarks/equal_time.md`)."""
-    if method == "auto" and n <= MOST_INSERTED:
+    if method == "auto" and n <= MOST_ROWS and d <= MOST_COLUMNS:
         return INSERTION
     return smc.choose_method(method, n, d)
 
