@@ -37,6 +37,11 @@ def as_generator(random_state: RandomState = None) -> np.random.Generator:
     )
 
 
+def seed_of(random_state: RandomState) -> int | None:
+    """Return an int seed as it is and None for all else: what a file may remember of how it was made."""
+    return int(random_state) if isinstance(random_state, numbers.Integral) else None
+
+
 def make_streams(rng: np.random.Generator, n_streams: int) -> Stream:
     """Draw `n_streams` independent stream states, shape (n_streams, 4)."""
     return rng.integers(1, 2**64, size=(n_streams, 4), dtype=np.uint64, endpoint=False)

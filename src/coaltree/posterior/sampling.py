@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,7 +12,7 @@ from coaltree.inference import smc
 from coaltree.inference.proposals import METHODS
 from coaltree.model.diffusion import leaf_distances
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.randomness import RandomState, as_generator
+from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.validation import check_choice, check_count, check_fraction
 
 
@@ -99,7 +98,7 @@ def sample_posterior(
             "n_particles": n_particles,
             "ess_threshold": ess_threshold,
             "leaf_noise": float(noise[0]) if np.all(noise == noise[0]) else noise.tolist(),
-            "random_state": int(random_state) if isinstance(random_state, numbers.Integral) else repr(random_state),
+            "random_state": seed_of(random_state),
             "n_resampled": int(result.resampled.sum()),
         },
     )
