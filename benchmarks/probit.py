@@ -1,7 +1,7 @@
 """CoalescentProbit beside its peers: effective draws a second, and how much the prior's scale matters.
 
 python -m benchmarks.probit speed [--quick]                   # Albert–Chib; NumPyro's NUTS if it is installed
-python -m benchmarks.probit scale FOLDER [--quick]            # the prior's scale times and over ten: yeast, medical, birds
+python -m benchmarks.probit scale FOLDER [--quick]            # the prior's scale times and over ten, on real data
 """
 
 from __future__ import annotations
