@@ -1,9 +1,7 @@
-"""CoalescentProbit beside its peers: effective draws a second, and held-out AUC on simulated and on real outcomes.
+"""CoalescentProbit beside its peers: effective draws a second, and how much the prior's scale matters.
 
 python -m benchmarks.probit speed [--quick]                   # Albert–Chib; NumPyro's NUTS if it is installed
-python -m benchmarks.probit simulated [--quick]               # AUC against maximum likelihood and ridge; coverage
-python -m benchmarks.probit real FOLDER [--quick]             # yeast, medical, birds: 10 folds of 25 factors
-python -m benchmarks.probit scale FOLDER [--quick]            # the prior's scale times and over ten
+python -m benchmarks.probit scale FOLDER [--quick]            # the prior's scale times and over ten, on real data
 """
 
 from __future__ import annotations

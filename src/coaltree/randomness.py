@@ -37,11 +37,9 @@ def as_generator(random_state: RandomState = None) -> np.random.Generator:
     )
 
 
-def describe(random_state: RandomState) -> int | str | None:
-    """What a result tells of its seed: the number; nothing (None) if it was drawn; else the name of what was given."""
-    if random_state is None or isinstance(random_state, numbers.Integral):
-        return None if random_state is None else int(random_state)
-    return type(random_state).__name__
+def seed_of(random_state: RandomState) -> int | None:
+    """Return an int seed as it is and None for all else: what a file may remember of how it was made."""
+    return int(random_state) if isinstance(random_state, numbers.Integral) else None
 
 
 def make_streams(rng: np.random.Generator, n_streams: int) -> Stream:

@@ -205,5 +205,5 @@ def test_kernels_that_cannot_be_learned(X):
 def test_the_result_tells_its_seed():
     X = np.random.default_rng(0).normal(size=(5, 2))
     options = {"n_iter": 3, "burn_in": 1, "n_particles": 3}
-    for random_state, told in ((7, 7), (np.int64(7), 7), (np.random.default_rng(7), "Generator"), (None, None)):
+    for random_state, told in ((7, 7), (np.int64(7), 7), (np.random.default_rng(7), None), (None, None)):
         assert ct.learn_posterior(X, random_state=random_state, **options).posterior.info["random_state"] == told

@@ -90,6 +90,29 @@ def test_the_right_node_is_chosen(criterion):
     assert found.rank_correlation[3] > 5 * np.abs(found.rank_correlation[[0, 1, 4]]).max() / 3
 
 
+def test_a_clade_that_does_as_well_as_its_leaf_is_chosen():
+    """Node 3 is nearly the truth, node 4 the same with a little noise, node 5 half noise, node 6 all noise."""
+    rng = np.random.default_rng(seed(7))
+    truth = rng.standard_normal(1500)
+    noise = rng.standard_normal((1500, 7))
+    share = np.array([1.0, 1.0, 1.0, 0.05, 0.08, 0.6, 1.0])
+    nodes = np.sqrt(1 - share**2) * truth[:, None] + share * noise
+    _, costs = draw(rng, 1500, leaving=0.0)
+    costs = Costs(costs.daily.multiply(np.exp(truth)[:, None]).tocsr(), costs.seen, costs.died, {})
+    sizes = np.array([1, 1, 1, 1, 2, 3, 4])
+    found = node_separation(costs, nodes, sizes=sizes, random_state=0)
+    ahead = int(np.argmax(found.rank_correlation))
+    assert ahead in (3, 4)
+    shortfall = found.rank_correlation[ahead] - found.rank_correlation
+    assert found.best == (4 if shortfall[4] <= found.shortfall_error[4] else 3)
+    assert shortfall[5] > 3 * found.shortfall_error[5]
+    # Two columns that are the same differ by nothing: the larger clade, whatever the order.
+    twice = nodes[:, [3, 3, 6]]
+    assert node_separation(costs, twice, sizes=[1, 2, 3], random_state=0).best == 1
+    assert node_separation(costs, twice, sizes=[2, 1, 3], random_state=0).best == 0
+    assert node_separation(costs, twice, random_state=0).best == 0
+
+
 def test_prices(tmp_path):
     file = tmp_path / "prices.csv"
     file.write_text("Code,price\n99213,70.5\nICD9PROC//3722,1200\n")

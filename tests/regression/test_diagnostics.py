@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from coaltree.regression.diagnostics import bulk_ess, r_hat
+from coaltree.regression.diagnostics import FEWEST_DRAWS, bulk_ess, convergence_message, r_hat
 from tests.seeds import seed
 
 
@@ -50,3 +50,41 @@ def test_constant_and_short_chains():
     assert bulk_ess(np.ones((2, 10))) == 20.0
     assert np.isnan(r_hat(np.zeros((2, 3))))
     assert np.isnan(bulk_ess(np.zeros((2, 3))))
+
+
+def judge(draws):
+    """What is said about draws (chains, draws, outcomes, coefficients)."""
+    names = [f"outcome{j}" for j in range(draws.shape[2])]
+    return convergence_message(r_hat(draws), bulk_ess(draws), names, draws.shape[1])
+
+
+def test_chains_that_agree_are_not_complained_about():
+    rng = np.random.default_rng(seed(10))
+    assert judge(rng.standard_normal((2, 400, 20, 26))) is None
+    slow = autoregressive(0.9, 40, 800, rng).reshape(2, 4, 5, 800).transpose(0, 3, 1, 2)
+    assert judge(slow) is None
+
+
+def test_chains_apart_are_named_with_what_to_do():
+    rng = np.random.default_rng(seed(11))
+    draws = rng.standard_normal((2, 400, 4, 3))
+    draws[1, :, 2, 1] += 3.0
+    message = judge(draws)
+    assert "of outcome outcome2" in message
+    assert "1 of 12" in message
+    assert "Raise n_iter" in message
+    # Many that are a little apart count too; an outcome that was not fitted does not.
+    draws = rng.standard_normal((2, 400, 4, 3))
+    draws[1] += 0.9
+    assert "12 of 12" in judge(draws)
+    ratio, size = r_hat(draws), bulk_ess(draws)
+    ratio[:], size[:] = np.nan, np.nan
+    assert convergence_message(ratio, size, list("abcd"), 400) is None
+
+
+def test_few_draws_are_not_judged():
+    draws = np.random.default_rng(seed(12)).standard_normal((2, FEWEST_DRAWS - 1, 2, 2))
+    draws[1] += 5.0
+    assert judge(draws) is None
+    draws = np.concatenate([draws, draws[:, :1]], axis=1)
+    assert judge(draws) is not None

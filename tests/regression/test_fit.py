@@ -5,9 +5,11 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from scipy.special import ndtr
+from sklearn.exceptions import ConvergenceWarning
 
 import coaltree as ct
 from coaltree.model.diffusion import messages
+from coaltree.regression.chain import Chain
 from coaltree.regression.diagnostics import bulk_ess
 from coaltree.regression.fit import fit_probit
 from tests.seeds import seed
@@ -230,3 +232,29 @@ def test_columns_at_prediction(fitted):
     X, *_, fit = fitted
     with pytest.raises(ValueError, match="X has 2 columns, but the model was fitted with 3"):
         fit.predict_proba(X[:, :2])
+
+
+def test_chains_that_disagree_are_warned_about(monkeypatch):
+    """Draws of one chain are shifted, as if it had found another mode."""
+    X, Y, _, _ = simulate(n=80)
+    advance = Chain.advance
+    seen: list[Chain] = []
+
+    def biased(chain):
+        if chain not in seen:
+            seen.append(chain)
+        advance(chain)
+        if chain.draws["theta"]:
+            chain.draws["theta"][-1] = chain.draws["theta"][-1] + 9.0 * (seen.index(chain) == 0)
+
+    monkeypatch.setattr(Chain, "advance", biased)
+    with pytest.warns(ConvergenceWarning, match="have not converged"):
+        fit_probit(X, Y, n_iter=220, burn_in=20, n_chains=2, n_particles=2, n_jobs=1)
+
+
+def test_a_generator_leaves_no_address_behind():
+    X, Y, _, _ = simulate(n=50)
+    assert (
+        fit_probit(X, Y, **QUICK | {"n_iter": 32}, random_state=np.random.default_rng(0)).info["random_state"] is None
+    )
+    assert fit_probit(X, Y, **QUICK | {"n_iter": 32}, random_state=np.int64(4)).info["random_state"] == 4

@@ -8,12 +8,12 @@ import coaltree as ct
 from coaltree.inference.learn import Unknowns
 from coaltree.model.covariance import PooledWishart
 from coaltree.model.pooled import log_half_t
+from coaltree.regression.hyper import draw_spread
 from coaltree.regression.prior import (
     DF,
     Hyper,
     Prior,
     default_prior,
-    draw_spread,
     precision,
     sample_prior,
 )

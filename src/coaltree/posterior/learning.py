@@ -21,7 +21,7 @@ from coaltree.posterior.checkpoint import Checkpoint
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.rejuvenate import rejuvenate
 from coaltree.posterior.sampling import check_sampler, leaf_names, sample_posterior
-from coaltree.randomness import RandomState, as_generator, describe
+from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.validation import check_count, check_data, check_leaf_noise
 
 Floats = npt.NDArray[np.float64]
@@ -151,7 +151,7 @@ def learn_posterior(
         if n_sweeps is None:
             n_sweeps = min(N_SWEEPS, AFFORDABLE // (n_particles * n**2))
         posterior = rejuvenate(posterior, X_array, middle.matrix(), middle_noise, n_sweeps, n_jobs, rng)
-    posterior = replace(posterior, info={**posterior.info, "random_state": describe(random_state)})
+    posterior = replace(posterior, info={**posterior.info, "random_state": seed_of(random_state)})
     trace = {name: np.array([draw.covariance.values[name] for draw in learned.draws]) for name in middle.values}
     trace["leaf_noise"] = np.array([draw.leaf_noise[0] for draw in learned.draws])
     trace["last_time"] = np.array([draw.tree.times[-1] for draw in learned.draws])

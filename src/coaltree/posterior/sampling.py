@@ -14,7 +14,7 @@ from coaltree.inference.proposals import METHODS
 from coaltree.model.diffusion import whiten
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.islands import run, run_islands
-from coaltree.randomness import RandomState, as_generator, describe
+from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.validation import check_choice, check_count, check_fraction, check_leaf_noise
 
 # Up to this many rows and columns "auto" inserts. With more columns, on real data, later rows surprise the trees over
@@ -115,7 +115,7 @@ def sample_posterior(
             "n_islands": n_islands,
             "ess_threshold": ess_threshold,
             "leaf_noise": float(noise[0]) if np.all(noise == noise[0]) else noise.tolist(),
-            "random_state": describe(random_state),
+            "random_state": seed_of(random_state),
             "n_resampled": int(result.resampled.sum()),
         },
     )

@@ -244,6 +244,11 @@ def cost_curves(
 class NodeSeparation:
     """How well the risk of each node of a tree separates training cost.
 
+    An outcome with few events has nearly the model of its clade, so that the two separate cost alike and chance decides
+    which is ahead. So, given the numbers of outcomes below the nodes, the chosen node is not the very best but the
+    largest clade whose rank correlation is within one standard error of the best, the error that of the difference
+    between the two over bootstrap resamples.
+
     Attributes
     ----------
     rank_correlation : ndarray (n_nodes,)
@@ -252,6 +257,8 @@ class NodeSeparation:
         Mean cost of the quarter with the highest risk minus that of the quarter with the lowest.
     chosen : ndarray (n_nodes,)
         Share of bootstrap resamples in which the node has the highest rank correlation.
+    shortfall_error : ndarray (n_nodes,)
+        Standard error, over resamples, of the highest rank correlation minus the node's.
     best : int
         The chosen node.
     criterion : str
@@ -261,12 +268,18 @@ class NodeSeparation:
     rank_correlation: Floats
     gap: Floats
     chosen: Floats
+    shortfall_error: Floats
     best: int
     criterion: str
 
 
 def node_separation(
-    costs: Costs, risk: Floats, criterion: str = "rank", n_resamples: int = 200, random_state: RandomState = 0
+    costs: Costs,
+    risk: Floats,
+    criterion: str = "rank",
+    n_resamples: int = 200,
+    random_state: RandomState = 0,
+    sizes: npt.ArrayLike | None = None,
 ) -> NodeSeparation:
     """Compare the nodes of a tree by the separation of cost.
 
@@ -282,6 +295,9 @@ def node_separation(
         Bootstrap resamples, for how often each node is the best.
     random_state : int, Generator, …
         Seed.
+    sizes : ndarray (n_nodes,), optional
+        Numbers of outcomes below the nodes. With them and the criterion "rank" the largest clade within one standard
+        error of the best is chosen; without, the best.
 
     Returns
     -------
@@ -312,7 +328,12 @@ def node_separation(
         low, high = (mean_cumulative(costs.take(part))[0, -1] for part in (order[:quarter], order[-quarter:]))
         gap[node] = high - low
     best = int(np.argmax(correlation[0] if criterion == "rank" else gap))
-    return NodeSeparation(correlation[0], gap, winners / max(n_resamples, 1), best, criterion)
+    shortfall = correlation[:, [best]] - correlation
+    error: Floats = shortfall[1:].std(axis=0) if n_resamples > 1 else np.zeros(risk.shape[1])
+    if criterion == "rank" and sizes is not None:
+        alike = np.flatnonzero(shortfall[0] <= error)
+        best = int(alike[np.lexsort((-correlation[0][alike], -np.asarray(sizes)[alike]))[0]])
+    return NodeSeparation(correlation[0], gap, winners / max(n_resamples, 1), error, best, criterion)
 
 
 def _correlations(ranks: Floats, cost: Floats, weights: Floats) -> Floats:

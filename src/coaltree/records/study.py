@@ -131,6 +131,7 @@ class StudyResult:
                 "rank_correlation": float(self.separation.rank_correlation[node]),
                 "gap_highest_lowest_quarter": float(self.separation.gap[node]),
                 "best_in_resamples": float(self.separation.chosen[node]),
+                "chosen": int(node) == self.separation.best,
             }
             for node in order
         )
@@ -188,7 +189,7 @@ def run_study(
     if "children" in fits[PROBIT]:
         tree = Tree(fits[PROBIT]["children"], fits[PROBIT]["times"], data.outcomes.names)
         support = fits[PROBIT]["support"]
-    separation, curves = _future_cost(data, config, fits)
+    separation, curves = _future_cost(data, config, fits, tree)
     features = fits["features"]
     return StudyResult(
         config,
@@ -219,14 +220,19 @@ def run_study(
 
 
 def _future_cost(
-    data: StudyData, config: StudyConfig, fits: dict[str, Any]
+    data: StudyData, config: StudyConfig, fits: dict[str, Any], tree: Tree | None
 ) -> tuple[NodeSeparation | None, CostCurves | None]:
     first, last = data.periods[0], data.periods[-1]
     if first.costs is None or last.costs is None:
         return None, None
     features, coef = fits["features"], fits[PROBIT]["node_coef"]
+    sizes = None if tree is None else np.concatenate([np.ones(tree.n_leaves), tree.sizes()])
     separation = node_separation(
-        first.costs, features["train"] @ coef.T, config.cost.criterion, random_state=config.seed
+        first.costs,
+        features["train"] @ coef.T,
+        config.cost.criterion,
+        random_state=config.seed,
+        sizes=sizes,
     )
     if len(last.cohort) < 4 * FEWEST:
         return separation, None

@@ -1,9 +1,9 @@
 r"""One chain: Gibbs sampling over coefficients, tree, Φ, leaf noise, scale and the width of the common level.
 
-An iteration draws (μ, β) given the rest (`coefficients`), then, for some outcomes, place in the tree and coefficients
-together (`leaves`), then the width of every feature with Φ (`widths`), then the rest given β (`hyper`). During burn-in
-the number of steps of a trajectory is set by its acceptance and the pilot moves to where the chain is; afterwards both
-stay.
+An iteration draws (μ, β) given the rest (`coefficients`), then leaf noise with the coefficients following
+(`collapsed`), then, for some outcomes, place in the tree and coefficients together (`leaves`), then widths with Φ and
+the coefficients (`widths`), then the rest given β (`hyper`). During burn-in the number of steps of a trajectory is set
+by its acceptance and the pilot moves to where the chain is; afterwards both stay.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from coaltree.inference import learn
 from coaltree.model.covariance import PooledWishart
 from coaltree.regression import coefficients
-from coaltree.regression.coefficients import Pilot, Point
+from coaltree.regression.coefficients import Gaussian, Pilot, Point
 from coaltree.regression.collapsed import move_noise
 from coaltree.regression.hyper import draw_hyper, log_joint
 from coaltree.regression.leaves import move_leaf
@@ -35,7 +35,6 @@ PARTICLES_EVERY = 10
 # Leaves that are hung anew with their coefficients, as a fraction of all, at each iteration.
 LEAF_MOVES = 0.1
 N_SWEEPS = 2
-N_NOISE = 1
 # Adaptation, in burn-in only: acceptance is looked at once a window.
 WINDOW = 20
 LOWEST_ACCEPTANCE, HIGHEST_ACCEPTANCE = 0.75, 0.93
@@ -112,35 +111,23 @@ class Chain:
         """Make one iteration and keep its draw."""
         now = self.moving or self.start()
         likelihood, settings = self.likelihood, self.settings
-        prior_precision = precision(now.hyper, self.prior, likelihood.n_outcomes, likelihood.n_features)
+        hyper, acceptance = now.hyper, 1.0
+        prior_precision = precision(hyper, self.prior, likelihood.n_outcomes, likelihood.n_features)
         if settings.method == ALBERT_CHIB:
             if self._normal_curvature is None:
                 self._normal_curvature = coefficients.normal_curvature(likelihood)
             point = coefficients.albert_chib(now.point, likelihood, self._normal_curvature, prior_precision, self.rng)
-            acceptance = 1.0
         else:
             gaussian = coefficients.approximate(prior_precision, now.pilot)
             point, acceptance = coefficients.hamiltonian(
                 now.point, likelihood, now.pilot, gaussian, now.n_steps, self.rng
             )
-            if now.hyper.unknowns is not None:
-                hyper = now.hyper
-                for _ in range(N_NOISE):
-                    hyper, point, gaussian, _ = move_noise(
-                        hyper, point, gaussian, likelihood, now.pilot, self.prior, self.rng
-                    )
-                now = now._replace(hyper=hyper)
+            if hyper.unknowns is not None:
+                hyper, point = self.move_both(hyper, point, gaussian, now.pilot)
         blocks = learn.Settings(
             n_particles=settings.n_particles if now.n_done % PARTICLES_EVERY == 0 else 1,
             n_sweeps=N_SWEEPS,
         )
-        hyper = now.hyper
-        if hyper.unknowns is not None and settings.method == HMC:
-            for j in self.rng.permutation(likelihood.n_outcomes)[: self.n_leaf_moves]:
-                hyper, point, _ = move_leaf(hyper, point, j, self.outcomes[j], now.pilot, self.prior, self.rng)
-            if isinstance(self.prior.family, PooledWishart):
-                for move in (move_common, move_widths):
-                    hyper, point, _ = move(hyper, point, likelihood, now.pilot, self.prior.family, self.rng)
         hyper = draw_hyper(hyper, point.theta, self.prior, blocks, self.rng)
         n_steps = now.n_steps
         now = now._replace(point=point, hyper=hyper, n_done=now.n_done + 1)
@@ -148,6 +135,17 @@ class Chain:
             now = self.adapt(now, acceptance)
         self.keep(now, acceptance, n_steps)
         self.moving = now
+
+    def move_both(self, hyper: Hyper, point: Point, gaussian: Gaussian, pilot: Pilot) -> tuple[Hyper, Point]:
+        """Move hyperparameters and coefficients together, where each would hold the other back."""
+        likelihood, prior, rng = self.likelihood, self.prior, self.rng
+        hyper, point, _, _ = move_noise(hyper, point, gaussian, likelihood, pilot, prior, rng)
+        for j in rng.permutation(likelihood.n_outcomes)[: self.n_leaf_moves]:
+            hyper, point, _ = move_leaf(hyper, point, j, self.outcomes[j], pilot, prior, rng)
+        if isinstance(prior.family, PooledWishart):
+            for move in (move_common, move_widths):
+                hyper, point, _ = move(hyper, point, likelihood, pilot, prior.family, rng)
+        return hyper, point
 
     def adapt(self, now: Moving, acceptance: float) -> Moving:
         """Set the number of steps by the acceptance of the last window, and move the pilot."""

@@ -87,10 +87,11 @@ def make_pilot(likelihood: Likelihood, theta: Floats) -> Pilot:
     return Pilot(theta, float(values.sum()), gradient, likelihood.curvature(theta))
 
 
-def expansion(pilot: Pilot, theta: Floats) -> float:
-    """l̂(θ) − l(θ̂)."""
+def expansion(pilot: Pilot, theta: Floats) -> tuple[float, Floats]:
+    """l̂(θ) − l(θ̂), and its gradient (P, K+1)."""
     gap = theta - pilot.theta
-    return float(np.sum(gap * (pilot.gradient - 0.5 * np.einsum("jkl,jl->jk", pilot.curvature, gap))))
+    bend = np.einsum("jkl,jl->jk", pilot.curvature, gap)
+    return float(np.sum(gap * (pilot.gradient - 0.5 * bend))), np.ascontiguousarray(pilot.gradient - bend)
 
 
 def combine(precision: Floats, curvature: Floats, linear: Floats) -> Gaussian:
@@ -112,17 +113,12 @@ def hamiltonian(
 ) -> tuple[Point, float]:
     """One trajectory of about a quarter turn, at `n_steps` gradients; return a draw and the acceptance probability."""
 
-    def bend(theta: Floats) -> Floats:
-        return np.asarray(np.einsum("jkl,jl->jk", pilot.curvature, theta - pilot.theta))
-
     def force(gradient: Floats, theta: Floats) -> Floats:
         """−∇R in the coordinates of q."""
-        return solve_lower(gaussian.factor, (gradient - pilot.gradient + bend(theta)).ravel())
+        return solve_lower(gaussian.factor, (gradient - expansion(pilot, theta)[1]).ravel())
 
     def energy(q: Floats, p: Floats, point: Point) -> float:
-        gap = point.theta - pilot.theta
-        expansion = pilot.value + float(np.sum(gap * (pilot.gradient - 0.5 * bend(point.theta))))
-        return 0.5 * float(q @ q + p @ p) + expansion - point.log_likelihood
+        return 0.5 * float(q @ q + p @ p) + expansion(pilot, point.theta)[0] - point.log_likelihood
 
     shape = start.theta.shape
     # A turn of random size: no direction is left at the same angle every time.

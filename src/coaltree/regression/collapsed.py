@@ -63,7 +63,8 @@ def move_noise(
     new_gaussian = approximate(precision(new_hyper, prior, likelihood.n_outcomes, likelihood.n_features), pilot)
     new = evaluate(likelihood, new_gaussian.colour(gaussian.whiten(point.theta)).reshape(point.theta.shape))
     gain = log_evidence(new_hyper, new_gaussian) - log_evidence(hyper, gaussian) + log_factor
-    gain += new.log_likelihood - expansion(pilot, new.theta) - point.log_likelihood + expansion(pilot, point.theta)
+    gain += new.log_likelihood - expansion(pilot, new.theta)[0]
+    gain -= point.log_likelihood - expansion(pilot, point.theta)[0]
     if not log_u < gain:
         return hyper, point, gaussian, False
     return new_hyper, new, new_gaussian, True

@@ -8,12 +8,19 @@ autocorrelations in pairs until they turn negative (Geyer 1992).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
 Floats = npt.NDArray[np.float64]
+
+# Chains are called unconverged if R̂ exceeds HIGH in more than a TOLERATED share of coefficients, or HIGHEST in any.
+# Of thousands of coefficients a few always look bad by chance, and R̂ of few draws says nothing.
+HIGH, TOLERATED, HIGHEST = 1.1, 0.05, 1.4
+FEWEST_DRAWS = 200
 
 
 def _split(draws: Floats) -> Floats:
@@ -74,3 +81,24 @@ def bulk_ess(draws: Floats) -> Floats:
     time = np.maximum(2.0 * pairs.sum(axis=0) - 1.0, 1.0 / np.log10(n_chains * n))
     size = n_chains * n
     return np.where(np.ptp(z, axis=(0, 1)) == 0, float(size), size / time).reshape(shape)
+
+
+def convergence_message(ratio: Floats, size: Floats, names: Sequence[str], n_draws: int) -> str | None:
+    """Say what has not converged and what to do, or None: R̂ and bulk size (P, …) of outcomes with these names.
+
+    `n_draws` is the number of kept draws of a chain; fewer than FEWEST_DRAWS are not judged.
+    """
+    seen = np.isfinite(ratio)
+    if n_draws < FEWEST_DRAWS or not seen.any():
+        return None
+    bad = np.where(seen, ratio, 1.0)
+    n_bad, n_seen = int((bad > HIGH).sum()), int(seen.sum())
+    if n_bad <= TOLERATED * n_seen and bad.max() <= HIGHEST:
+        return None
+    worst = int(np.unravel_index(int(bad.argmax()), bad.shape)[0])
+    return (
+        f"The chains have not converged: {n_bad} of {n_seen} intercepts and coefficients have R-hat above {HIGH}; the "
+        f"largest is {bad.max():.2f}, of outcome {names[worst]}, and the smallest effective number of draws "
+        f"{np.nanmin(size):.0f}. Intervals and the support of clades are not to be trusted yet; predictions suffer "
+        "less. Raise n_iter and burn_in, with thin to keep as many draws."
+    )

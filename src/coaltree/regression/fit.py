@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,10 @@ from coaltree.model.covariance import CovarianceFamily
 from coaltree.model.diffusion import messages
 from coaltree.model.family import check_positive
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.randomness import RandomState, as_generator, describe
+from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.regression import links
 from coaltree.regression.chain import ALBERT_CHIB, METHODS, Chain, Settings
-from coaltree.regression.diagnostics import bulk_ess, r_hat
+from coaltree.regression.diagnostics import bulk_ess, convergence_message, r_hat
 from coaltree.regression.preparation import Prepared, as_features, prepare
 from coaltree.regression.prior import default_prior
 from coaltree.regression.run import run
@@ -191,6 +192,11 @@ def fit_probit(
     -------
     ProbitFit
 
+    Warns
+    -----
+    sklearn.exceptions.ConvergenceWarning
+        Chains of 200 kept draws or more disagree (R-hat in `diagnostics`); it says what to do.
+
     Examples
     --------
     >>> import numpy as np
@@ -236,9 +242,22 @@ def fit_probit(
         "n_chains": n_chains,
         "n_particles": n_particles,
         "scale": float(scale),
-        "random_state": describe(random_state),
+        "random_state": seed_of(random_state),
     }
-    return _gather(chains, prepared, link, names, info)
+    fit = _gather(chains, prepared, link, names, info)
+    _warn_if_unconverged(fit)
+    return fit
+
+
+def _warn_if_unconverged(fit: ProbitFit) -> None:
+    n_outcomes, n_draws = fit.coef_draws.shape[2], fit.coef_draws.shape[1]
+    names = fit.outcome_names or tuple(str(j) for j in range(n_outcomes))
+    ratio, size = fit.diagnostics["theta_r_hat"], fit.diagnostics["theta_bulk_ess"]
+    message = convergence_message(ratio, size, names, n_draws)
+    if message is not None:
+        from sklearn.exceptions import ConvergenceWarning  # slow to import
+
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
 
 
 def _outcome_names(Y: Any, given: Sequence[str] | None) -> tuple[str, ...] | None:

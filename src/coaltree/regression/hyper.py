@@ -5,13 +5,30 @@ All but τ come from the blocks that learn them for a table (`coaltree.inference
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
 from coaltree.inference import learn
-from coaltree.regression.prior import Hyper, Prior, draw_spread
+from coaltree.model.pooled import log_half_t
+from coaltree.model.slice import slice_step
+from coaltree.regression.prior import Hyper, Prior
 
 Floats = npt.NDArray[np.float64]
+
+
+def draw_spread(spread: float, level: Floats, scale: float, rng: np.random.Generator) -> float:
+    """τ given β̄ (K,), by a slice in log τ."""
+    n, square = len(level), float(level @ level)
+
+    def log_density(log_spread: float) -> float:
+        tau = math.exp(log_spread)
+        return log_half_t(tau, scale) - (n - 1) * log_spread - 0.5 * square / tau**2
+
+    now = math.log(spread)
+    new, _ = slice_step(log_density, now, log_density(now), rng, width=1.0, lower=-40.0, upper=40.0)
+    return math.exp(new)
 
 
 def draw_hyper(hyper: Hyper, theta: Floats, prior: Prior, settings: learn.Settings, rng: np.random.Generator) -> Hyper:

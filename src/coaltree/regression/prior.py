@@ -25,7 +25,6 @@ where c_k are the weights with which contrast k (`model.diffusion.contrasts`) ta
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -36,8 +35,7 @@ from coaltree.inference.learn import Unknowns
 from coaltree.model.coalescent import sample_tree
 from coaltree.model.covariance import CovarianceFamily, PooledWishart
 from coaltree.model.diffusion import contrasts, sample_data
-from coaltree.model.pooled import log_half_t, sample_half_t
-from coaltree.model.slice import slice_step
+from coaltree.model.pooled import sample_half_t
 
 Floats = npt.NDArray[np.float64]
 
@@ -96,19 +94,6 @@ def precision(hyper: Hyper, prior: Prior, n_outcomes: int, n_features: int) -> F
     level = (n_outcomes * hyper.spread) ** -2.0
     _assemble(Q, phi_inverse, level, prior.intercept_sd**-2.0, result)
     return result
-
-
-def draw_spread(spread: float, level: Floats, scale: float, rng: np.random.Generator) -> float:
-    """τ given β̄ (K,), by a slice in log τ."""
-    n, square = len(level), float(level @ level)
-
-    def log_density(log_spread: float) -> float:
-        tau = math.exp(log_spread)
-        return log_half_t(tau, scale) - (n - 1) * log_spread - 0.5 * square / tau**2
-
-    now = math.log(spread)
-    new, _ = slice_step(log_density, now, log_density(now), rng, width=1.0, lower=-40.0, upper=40.0)
-    return math.exp(new)
 
 
 def sample_prior(prior: Prior, n_outcomes: int, n_features: int, rng: np.random.Generator) -> tuple[Hyper, Floats]:

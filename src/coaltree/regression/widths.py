@@ -27,7 +27,7 @@ from coaltree.model.covariance import PooledWishart
 from coaltree.model.pooled import log_half_t
 from coaltree.model.slice import slice_step
 from coaltree.randomness import Stream, exponential, make_streams, uniform
-from coaltree.regression.coefficients import Pilot, Point, evaluate
+from coaltree.regression.coefficients import Pilot, Point, evaluate, expansion
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.prior import Hyper
 
@@ -87,13 +87,6 @@ def sweep(
                 state_gradient[j, m] -= curvature[j, m, k + 1] * change
 
 
-def _expansion(pilot: Pilot, theta: Floats) -> tuple[float, Floats]:
-    """l̂ up to a constant, and its gradient."""
-    gap = theta - pilot.theta
-    bend = np.einsum("jkl,jl->jk", pilot.curvature, gap)
-    return float(np.sum(gap * (pilot.gradient - 0.5 * bend))), np.ascontiguousarray(pilot.gradient - bend)
-
-
 def _accept(
     point: Point, centre: Floats, deviation: Floats, likelihood: Likelihood, pilot: Pilot, rng: np.random.Generator
 ) -> Point | None:
@@ -101,7 +94,7 @@ def _accept(
     log_u = -rng.exponential()
     new = evaluate(likelihood, np.column_stack([point.theta[:, 0], centre + deviation]))
     gain = new.log_likelihood - point.log_likelihood
-    gain += _expansion(pilot, point.theta)[0] - _expansion(pilot, new.theta)[0]
+    gain += expansion(pilot, point.theta)[0] - expansion(pilot, new.theta)[0]
     return new if log_u < gain else None
 
 
@@ -113,7 +106,7 @@ def move_common(
     assert now is not None
     centre = point.theta[:, 1:].mean(axis=0)
     deviation = point.theta[:, 1:] - centre
-    slope = float(np.sum(deviation * _expansion(pilot, point.theta)[1][:, 1:]))
+    slope = float(np.sum(deviation * expansion(pilot, point.theta)[1][:, 1:]))
     bend = float(np.einsum("jk,jkl,jl->", deviation, pilot.curvature[:, 1:, 1:], deviation))
     width = float(now.covariance.values["width"])
 
@@ -138,7 +131,7 @@ def move_widths(
     d, width = now.covariance.d, float(now.covariance.values["width"])
     centre = point.theta[:, 1:].mean(axis=0)
     deviation = np.ascontiguousarray(point.theta[:, 1:] - centre)
-    gradient = _expansion(pilot, point.theta)[1]
+    gradient = expansion(pilot, point.theta)[1]
     half = now.covariance.whiten(np.eye(d))
     inverse, u = family.df * width**2 * np.einsum("ij,ij->i", half, half), np.zeros(d)
     order, stream = rng.permutation(d), make_streams(rng, 1)[0]

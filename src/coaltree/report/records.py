@@ -155,9 +155,9 @@ def _summary(result: StudyResult) -> list[str]:
     if result.separation is not None:
         best = result.separation.best
         sentences.append(
-            f"Of all nodes of the outcome tree, the risk of {result.node_name(best)} separates the cost of training "
-            f"subjects best (rank correlation {result.separation.rank_correlation[best]:.3f}; best in "
-            f"{result.separation.chosen[best]:.0%} of bootstrap resamples)."
+            f"The node of the outcome tree chosen to foretell cost is {result.node_name(best)}: the rank correlation "
+            f"of its risk and training cost is {result.separation.rank_correlation[best]:.3f}, the highest "
+            f"of any node {result.separation.rank_correlation.max():.3f}."
         )
     if result.curves is not None:
         low, high = result.curves.mean[0, -1], result.curves.mean[-1, -1]
@@ -231,7 +231,7 @@ def _comparison_blocks(result: StudyResult) -> list[Any]:
 def _tree_caption(result: StudyResult) -> str:
     caption = "Outcomes whose risks are alike merge early. Dots: posterior support of the clade, in per cent."
     if result.separation is not None:
-        caption += " Circle: the node whose risk separates the cost of training subjects best."
+        caption += " Circle: the node chosen to foretell cost."
     return caption
 
 
@@ -327,7 +327,8 @@ def methods_text(result: StudyResult) -> list[str]:
         }[study.cost.source]
         criterion = {
             "rank": "Spearman's correlation of risk with cost over the horizon, subjects who left weighted out by the "
-            "inverse probability of staying",
+            "inverse probability of staying; of the nodes within one standard error of the highest, the one with most "
+            "outcomes",
             "gap": "the difference in mean cost between the quarters with the highest and the lowest risk",
         }[study.cost.criterion]
         paragraphs.append(
