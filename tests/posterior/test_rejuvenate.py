@@ -1,9 +1,12 @@
 """Supports mean what they say: of clades with support p a share p is true."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import coaltree as ct
+from coaltree.inference import moves
 from coaltree.posterior import consensus
 from coaltree.posterior.rejuvenate import rejuvenate
 from tests.reference.exact import exact_posterior
@@ -28,14 +31,14 @@ def supports(posterior, truth):
     return rows
 
 
-def overconfidence(n, d, n_replicates, n_sweeps, n_particles=100):
+def overconfidence(n, d, n_replicates, n_sweeps, n_particles=100, method="smc1"):
     """Mean over replicates of Σ (support − truth) and its standard error, one band of supports a row."""
     sums = np.zeros((n_replicates, len(BANDS), 2))
     for replicate in range(n_replicates):
         rng = np.random.default_rng([seed(n), d, replicate])
         truth = ct.sample_tree(n, random_state=rng)
         X = ct.sample_data(truth, d, random_state=rng)
-        posterior = ct.sample_posterior(X, n_particles=n_particles, random_state=rng)
+        posterior = ct.sample_posterior(X, method=method, n_particles=n_particles, random_state=rng)
         if n_sweeps:
             posterior = rejuvenate(posterior, X, n_sweeps=n_sweeps, n_jobs=2, random_state=rng)
         for share, true in supports(posterior, truth):
@@ -53,6 +56,9 @@ def test_supports_are_calibrated_after_moves_and_not_before():
     assert (np.abs(excess) < 4 * error).all(), (excess, error)
     raw, raw_error = overconfidence(16, 32, 40, n_sweeps=0, n_particles=60)
     assert (raw[1:] > 4 * raw_error[1:]).any(), (raw, raw_error)
+    # Insertion moves its trees on the way.
+    excess, error = overconfidence(16, 32, 40, n_sweeps=0, n_particles=60, method="insertion")
+    assert (np.abs(excess) < 4 * error).all(), (excess, error)
 
 
 @pytest.mark.slow
@@ -99,6 +105,23 @@ def test_no_sweeps_only_resample(sampled):
     X, posterior = sampled
     same = rejuvenate(posterior, X, n_sweeps=0)
     assert {row.tobytes() for row in same.times} <= {row.tobytes() for row in posterior.times}
+
+
+def test_chains_start_apart_where_one_tree_has_all_the_weight(sampled, monkeypatch):
+    X, posterior = sampled
+    started = []
+
+    def remember(tree, *arguments, **options):
+        started.append(tree.times.tobytes())
+        return trace(tree, *arguments, **options)
+
+    trace = moves.trace
+    monkeypatch.setattr(moves, "trace", remember)
+    for weights, n_starts in ((np.eye(20)[3], 20), (np.repeat([0.25, 0.0], [4, 16]), 4)):
+        started.clear()
+        moved = rejuvenate(replace(posterior, weights=weights), X, 2.0 * np.eye(4), 0.1, n_sweeps=1)
+        assert len(set(started)) == n_starts
+        assert moved.ess == pytest.approx(20)
 
 
 def test_threads_change_nothing(sampled):

@@ -21,6 +21,10 @@ from coaltree.posterior.ensemble import TreePosterior
 from coaltree.randomness import RandomState, as_generator
 from coaltree.validation import check_count
 
+# Below this effective size the weights leave one tree, and copies of it would agree for long. Chains that start from
+# all the trees differ too much at first, which is the safer error.
+FEWEST = 2.0
+
 
 def rejuvenate(
     posterior: TreePosterior,
@@ -32,6 +36,8 @@ def rejuvenate(
     random_state: RandomState = 0,
 ) -> TreePosterior:
     """Resample the trees to equal weights and move each by `n_sweeps` sweeps of MCMC.
+
+    If hardly more than one tree has weight, all of them are moved instead, each from where it is.
 
     Parameters
     ----------
@@ -71,6 +77,8 @@ def rejuvenate(
     rng = as_generator(random_state)
     n_trees = len(posterior)
     chosen = np.repeat(np.arange(n_trees), systematic_counts(posterior.weights, rng.random()))
+    if posterior.ess < FEWEST and n_sweeps > 0:
+        chosen = np.arange(n_trees)
     children, times = posterior.children[chosen].copy(), posterior.times[chosen].copy()
     log_joint = posterior.log_joint[chosen].copy()
     # One stream a tree: the result must not depend on which thread moves it.
