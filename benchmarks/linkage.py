@@ -1,18 +1,19 @@
 """Trees at linkage speed: CPU time of greedy trees and of one particle beside linkage, as ratios; growth; memory.
 
-python -m benchmarks.linkage             # writes benchmarks/linkage.md
-python -m benchmarks.linkage --quick     # n up to 1000, prints only
+python -m benchmarks             # writes benchmarks/linkage.md and its picture
+python -m benchmarks --quick     # n up to 1000, prints only
 
 Every method runs in turn on the same data, again and again, on one thread, and the medians are divided. Compile time
-is reported apart. Peak memory is that of a fresh process per method, less that of one which only loads the data.
+is reported apart. Peak memory is that of a fresh process per method, beyond what it holds when the data are loaded and
+the code is compiled.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import math
-import resource
 import subprocess
 import sys
 import time
@@ -26,14 +27,20 @@ from sklearn.cluster import AgglomerativeClustering
 from threadpoolctl import threadpool_limits
 
 import coaltree as ct
+from benchmarks.naive import sample_trees
 
 BASE = "scipy average"
-CASES = [(2500, 4), (2500, 16), (2500, 256), (10_000, 16), (10_000, 256)]
+CASES = [(2500, 4), (2500, 16), (2500, 256), (5000, 16), (10_000, 16), (10_000, 256), (20_000, 16)]
 QUICK = [(500, 16), (1000, 4), (1000, 16), (1000, 256)]
-# Particles are timed up to here: they are copied once more than distances are.
-MOST_LEAVES_OF_PARTICLES = 2500
+PEERS = {"fastcluster": "fastcluster average", "genieclust": "genieclust"}
+# What would take too long beyond some n.
+MOST_LEAVES = {"greedy truncated_mean": 2500, "smc1, one particle": 10_000, "sklearn ward": 10_000}
+# The paper's table 2: seconds of MPost2 at n = d = 64, M = 100, on a 2.8 GHz core.
+PAPER_SECONDS = 6.1
+Seconds = dict[tuple[int, int], dict[str, float]]
 
 
+@functools.cache
 def data(n: int, d: int) -> Any:
     """Rows of a coalescent tree with Brownian motion of unit variance."""
     return ct.sample_data(ct.sample_tree(n, random_state=1), d, random_state=2)
@@ -53,7 +60,7 @@ def methods() -> dict[str, Callable[[Any], object]]:
         import genieclust
 
         found["genieclust"] = lambda X: genieclust.Genie(n_clusters=1).fit(X)
-    for rule in ("mean", "mode", "peak"):
+    for rule in ("mean", "mode", "peak", "truncated_mean"):
         found[f"greedy {rule}"] = lambda X, rule=rule: ct.greedy_tree(X, rule=rule)
     for method in ("tpost", "smc1"):
         found[f"{method}, one particle"] = lambda X, method=method: ct.sample_posterior(X, method=method, n_particles=1)
@@ -69,91 +76,156 @@ def cpu_seconds(run: Callable[[Any], object], X: Any) -> float:
 
 def time_all(n: int, d: int, repeats: int) -> dict[str, float]:
     """Median CPU seconds of each method, interleaved."""
-    X = data(n, d)
     taken: dict[str, list[float]] = {}
     for _ in range(repeats):
         for name, run in methods().items():
-            if not name.endswith("particle") or n <= MOST_LEAVES_OF_PARTICLES:
-                taken.setdefault(name, []).append(cpu_seconds(run, X))
+            if n <= MOST_LEAVES.get(name, n):
+                taken.setdefault(name, []).append(cpu_seconds(run, data(n, d)))
     return {name: float(np.median(values)) for name, values in taken.items()}
 
 
+def status(field: str) -> int:
+    """Bytes of a field of /proc/self/status."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field + ":"))
+
+
+def print_peak(name: str, n: int, d: int) -> None:
+    """Run one method in this process and print how far its memory rose."""
+    X, run = data(n, d), methods()[name]
+    run(np.random.default_rng(0).normal(size=(100, d)))  # what compiling takes is not the method's
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
+    before = status("VmRSS")
+    run(X)
+    print(status("VmHWM") - before)
+
+
 def peak_bytes(name: str, n: int, d: int) -> int:
-    """Peak memory of a fresh process that runs one method; of loading the data alone for the name "nothing"."""
-    command = [sys.executable, "-m", "benchmarks.linkage", "--peak", name, "--size", str(n), str(d)]
+    """Peak memory of one method in a fresh process."""
+    command = [sys.executable, "-m", "benchmarks", "--peak", name, "--size", str(n), str(d)]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
-def report(cases: list[tuple[int, int]], repeats: int) -> str:
-    """Tables in Markdown."""
-    lines = ["# Trees at linkage speed", "", (__doc__ or "").split("\n\n")[-1].strip(), ""]
+def compile_time() -> list[str]:
+    """Run everything once on little data."""
     before = time.process_time()
     for run in methods().values():
         for d in (2, 20):
             run(np.random.default_rng(0).normal(size=(100, d)))
-    lines += [f"Compile time, or loading from cache: {time.process_time() - before:.1f} CPU s.", ""]
-    seconds = {case: time_all(*case, repeats if case[0] < 5000 else max(1, repeats // 3)) for case in cases}
-    header = " | ".join(f"n = {n}, d = {d}" for n, d in cases)
-    lines += [f"CPU time over that of {BASE} (its seconds in the first row), median of interleaved repeats.", ""]
-    lines += [f"| | {header} |", "|---" * (len(cases) + 1) + "|"]
+    missing = [name for module, name in PEERS.items() if not importlib.util.find_spec(module)]
+    skipped = [f"Not installed, left out: {', '.join(missing)}.", ""] if missing else []
+    return [f"Compile time, or loading from cache: {time.process_time() - before:.1f} CPU s.", "", *skipped]
+
+
+def ratios(seconds: Seconds) -> list[str]:
+    """A table of CPU times over that of `BASE`."""
+    lines = [f"CPU time over that of {BASE} (its seconds in the first row), median of interleaved repeats.", ""]
+    lines += [f"| | {' | '.join(f'n = {n}, d = {d}' for n, d in seconds)} |", "|---" * (len(seconds) + 1) + "|"]
     for name in methods():
         cells = []
-        for case in cases:
-            value = seconds[case].get(name)
-            base = seconds[case][BASE]
-            cells.append("" if value is None else f"{value:.2f} s" if name == BASE else f"{value / base:.2f}")
+        for taken in seconds.values():
+            value = taken.get(name)
+            cells.append("" if value is None else f"{value:.2f} s" if name == BASE else f"{value / taken[BASE]:.2f}")
         lines.append(f"| {name} | {' | '.join(cells)} |")
+    return [*lines, ""]
 
-    pairs = [(a, b) for a in cases for b in cases if a[1] == b[1] and a[0] < b[0]]
-    if pairs:
-        lines += ["", "Growth exponents, log(time ratio)/log(n ratio):", ""]
-        lines += ["| | " + " | ".join(f"{a[0]} to {b[0]}, d = {a[1]}" for a, b in pairs) + " |"]
-        lines += ["|---" * (len(pairs) + 1) + "|"]
-        for name in methods():
-            cells = []
-            for a, b in pairs:
-                both = name in seconds[a] and name in seconds[b]
-                ratio = math.log(seconds[b][name] / seconds[a][name]) / math.log(b[0] / a[0]) if both else math.nan
-                cells.append(f"{ratio:.2f}" if both else "")
-            lines.append(f"| {name} | {' | '.join(cells)} |")
 
-    n, d = cases[-1]
+def growth(seconds: Seconds) -> list[str]:
+    """Exponents of CPU time in n between the smallest and each larger n of the same d."""
+    first = {d: min(n for n, other in seconds if other == d) for _, d in seconds}
+    pairs = [((first[d], d), (n, d)) for n, d in seconds if n > first[d]]
+    if not pairs:
+        return []
+    lines = ["Growth exponents, log(time ratio)/log(n ratio):", ""]
+    lines += ["| | " + " | ".join(f"{a[0]} to {b[0]}, d = {a[1]}" for a, b in pairs) + " |"]
+    lines += ["|---" * (len(pairs) + 1) + "|"]
+    for name in methods():
+        cells = []
+        for a, b in pairs:
+            both = name in seconds[a] and name in seconds[b]
+            ratio = math.log(seconds[b][name] / seconds[a][name]) / math.log(b[0] / a[0]) if both else math.nan
+            cells.append(f"{ratio:.2f}" if both else "")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def memory(n: int, d: int) -> list[str]:
+    """A table of peaks."""
     distances = 8 * (n * (n - 1) // 2) / 1e6
-    lines += [
-        "",
-        f"Peak memory at n = {n}, d = {d} beyond loading the data (the distances alone: {distances:.0f} MB):",
-        "",
-    ]
+    lines = [f"Peak memory at n = {n}, d = {d} (the distances alone: {distances:.0f} MB):", ""]
     lines += ["| method | MB |", "|---|---|"]
-    nothing = peak_bytes("nothing", n, d)
-    for name in seconds[n, d]:
-        lines.append(f"| {name} | {(peak_bytes(name, n, d) - nothing) / 1e6:.0f} |")
-    return "\n".join(lines) + "\n"
+    for name in methods():
+        if n <= MOST_LEAVES.get(name, n):
+            lines.append(f"| {name} | {peak_bytes(name, n, d) / 1e6:.0f} |")
+    return [*lines, ""]
+
+
+def samplers(size: int, n_particles: int, repeats: int) -> list[str]:
+    """One line on tpost beside the paper and beside numpy."""
+    X = data(size, size)
+    ours = [cpu_seconds(lambda X: ct.sample_posterior(X, method="tpost", n_particles=n_particles), X) for _ in range(9)]
+    naive = [cpu_seconds(lambda X: sample_trees(X, n_particles, seed=0), X) for _ in range(repeats)]
+    mine, theirs = float(np.median(ours)), float(np.median(naive))
+    paper = f"; the paper's MPost2: {PAPER_SECONDS} s, {PAPER_SECONDS / mine:.0f} ×" if size == 64 else ""
+    text = (
+        f"Sampling, n = d = {size}, M = {n_particles}: tpost {mine:.3f} s; numpy {theirs:.1f} s, {theirs / mine:.0f} ×"
+    )
+    return [text + paper + ".", ""]
+
+
+def picture(seconds: Seconds, path: Path) -> None:
+    """CPU seconds against n, log–log, at the d with most sizes."""
+    import matplotlib.pyplot as plt
+
+    dims = [d for _, d in seconds]
+    d = max(set(dims), key=dims.count)
+    sizes = sorted(n for n, other in seconds if other == d)
+    figure, axes = plt.subplots(figsize=(7.2, 4.8), layout="constrained")
+    for name in methods():
+        known = [n for n in sizes if name in seconds[n, d]]
+        style = "-" if name.startswith(("greedy", "tpost", "smc1")) else "--"
+        axes.loglog(known, [seconds[n, d][name] for n in known], style, marker="o", markersize=4, label=name)
+    axes.set_xticks(sizes, [f"{n:,}" for n in sizes])
+    axes.minorticks_off()
+    axes.set(xlabel="leaves n", ylabel="CPU seconds", title=f"One tree, one thread, d = {d}")
+    axes.legend(fontsize=8, frameon=False)
+    axes.grid(alpha=0.3)
+    for suffix in (".png", ".svg"):
+        figure.savefig(path.with_suffix(suffix), dpi=150)
+    plt.close(figure)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="n up to 1000; print only")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--most", type=int, default=10_000, help="leave out cases of more leaves")
+    parser.add_argument("--most", type=int, default=20_000, help="leave out cases of more leaves")
     parser.add_argument("--peak", help=argparse.SUPPRESS)
     parser.add_argument("--size", type=int, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     with threadpool_limits(1):
         if options.peak:
-            X = data(*options.size)
-            small = np.random.default_rng(0).normal(size=(100, options.size[1]))
-            for name, run in methods().items():
-                if options.peak == name:
-                    run(small)  # what compiling takes is not the method's
-                    run(X)
-            print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+            print_peak(options.peak, *options.size)
             return
         cases = QUICK if options.quick else [case for case in CASES if case[0] <= options.most]
-        text = report(cases, options.repeats)
+        lines = ["# Trees at linkage speed", "", "\n".join((__doc__ or "").strip().splitlines()[-3:]), ""]
+        lines += compile_time() + samplers(*((32, 10, 1) if options.quick else (64, 100, 1)))
+        print("\n".join(lines), flush=True)
+        seconds: Seconds = {}
+        out = Path(__file__).with_suffix(".md")
+        for n, d in cases:
+            seconds[n, d] = time_all(n, d, options.repeats if n < 5000 else max(1, options.repeats // 3))
+            print((n, d), {name: round(value, 3) for name, value in seconds[n, d].items()}, flush=True)
+            if not options.quick:
+                # What is done is kept, whatever happens to the rest.
+                text = "\n".join(lines + ratios(seconds) + growth(seconds))
+                out.write_text(text + "\n![CPU time against n](linkage.svg)\n", encoding="utf-8")
+                picture(seconds, out)
+        n, d = (1000, 16) if options.quick else (min(10_000, cases[-1][0]), 16)
+        text = "\n".join(lines + ratios(seconds) + growth(seconds) + memory(n, d))
     print(text)
     if not options.quick:
-        Path(__file__).with_suffix(".md").write_text(text, encoding="utf-8")
+        out.write_text(text + "\n![CPU time against n](linkage.svg)\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -88,7 +89,7 @@ OPTIONAL = ("trust",)  # pages that are in the contents if they are there
 def _leave_out(app, docname, source):
     for page in OPTIONAL:
         if docname == "index" and not (HERE / f"{page}.md").exists():
-            source[0] = source[0].replace(f"\n{page}\n", "\n")
+            source[0] = re.sub(rf"(?<=\n){page}\n|, \[[^\]]*\]\({page}\.md\)", "", source[0])
 
 
 def setup(app):

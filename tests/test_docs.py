@@ -21,6 +21,7 @@ from coaltree.cli import app
 from coaltree.inference.greedy import RULES
 from coaltree.inference.insertion import INSERTION
 from coaltree.inference.proposals import METHODS
+from coaltree.posterior.sampling import MOST_INSERTED
 
 REPOSITORY = Path(__file__).parents[1]
 DOCS, EXAMPLES = REPOSITORY / "docs", REPOSITORY / "examples"
@@ -87,7 +88,7 @@ def test_links_of_a_page_lead_somewhere(name):
         page: set(map(slug, re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE))) for page, text in PAGES.items()
     }
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(PAGES[name])):
-        if "://" in target:
+        if "://" in target or (Path(target).stem in OPTIONAL and Path(target).stem not in PAGES):
             continue
         page, _, anchor = target.partition("#")
         page = (Path(name).parent / page).with_suffix("").as_posix() if page else name
@@ -266,6 +267,10 @@ def test_every_method_and_rule_is_described(name):
 def test_the_citation_has_the_version():
     text = (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8")
     assert re.search(r"^version: (.+)$", text, flags=re.MULTILINE)[1] == coaltree.__version__
+
+
+def test_the_rule_of_auto_is_told():
+    assert re.search(rf"^\| `auto` \|.*\b{MOST_INSERTED}\b", PAGES["samplers"], flags=re.MULTILINE)
 
 
 # ---- guides and pictures

@@ -9,7 +9,7 @@ from coaltree.posterior.rejuvenate import rejuvenate
 
 X = ct.sample_data(ct.sample_tree(24, random_state=6), np.eye(4), random_state=7)
 figure, axes = plt.subplots(1, 2, figsize=(9.0, 4.0), layout="constrained", sharey=True)
-runs = [ct.sample_posterior(X, n_particles=50, random_state=seed) for seed in (0, 1)]
+runs = [ct.sample_posterior(X, method="tpost", n_particles=50, random_state=seed) for seed in (0, 1)]
 moved = [rejuvenate(run, X, None, 0.0, 20, 1, seed) for seed, run in enumerate(runs)]
 for ax, (one, two), title in zip(
     axes, (runs, moved), ("50 particles, as sampled", "The same after 20 sweeps"), strict=True

@@ -9,7 +9,7 @@ from coaltree.plots import PALETTE
 X = ct.sample_data(ct.sample_tree(40, random_state=6), np.eye(6), random_state=7)
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 3.2), layout="constrained")
 for k, n_particles in enumerate((20, 200, 1000)):
-    post = ct.sample_posterior(X, n_particles=n_particles)
+    post = ct.sample_posterior(X, method="tpost", n_particles=n_particles)
     share = post.ess_per_step / n_particles
     left.plot(np.arange(1, 40), share, ("-", "--", "-.")[k], color=PALETTE[k], linewidth=1.2, label=f"{n_particles:,}")
 left.axhline(0.5, color="0.6", linewidth=0.8)
@@ -19,7 +19,10 @@ left.set_ylabel("effective share of the particles")
 left.set_title("Below the line, particles are resampled")
 left.legend(title="particles", frameon=False, fontsize=8)
 for k, n_particles in enumerate((20, 200, 1000)):
-    estimates = [ct.sample_posterior(X, n_particles=n_particles, random_state=seed).log_evidence for seed in range(6)]
+    estimates = [
+        ct.sample_posterior(X, method="tpost", n_particles=n_particles, random_state=seed).log_evidence
+        for seed in range(6)
+    ]
     right.plot(np.full(6, n_particles), estimates, "o", color=PALETTE[k], markersize=5, alpha=0.7)
 right.set_xscale("log")
 right.set_xlabel("particles")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from papers.henao_lucas.experiment import MissingDataError, perform
 from papers.henao_lucas.usps import run as experiment
-from papers.henao_lucas.usps.run import EXPERIMENT, LABELS, N_CLASSES, scores, subset
+from papers.henao_lucas.usps.run import EXPERIMENT, LABELS, MATERN_HELPS, N_CLASSES, scores, subset
 from papers.henao_lucas.usps.trees import axis_wise_matern, mean_tree, project
 
 import coaltree as ct
@@ -101,8 +101,9 @@ def test_a_quick_run_on_a_stand_in(tmp_path):
 
 
 def test_a_quick_run_on_the_images_bears_the_claims_out(tmp_path):
+    """All but the paper's own: its covariance does not help (the page says why)."""
     results = perform(EXPERIMENT, options_for(real_data("usps.npz")), tmp_path)
-    assert [claim["statement"] for claim in results["claims"] if not claim["holds"]] == []
+    assert [claim["statement"] for claim in results["claims"] if not claim["holds"]] == [MATERN_HELPS]
     assert len(results["claims"]) >= 6
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import coaltree as ct
 from coaltree.inference.proposals import METHODS
-from coaltree.posterior.sampling import MOST_INSERTED, choose_sampler
+from coaltree.posterior.sampling import MOST_COLUMNS, MOST_ROWS, choose_sampler
 
 GOOD = np.array([[0.0, 0.1], [1.0, 0.2], [2.0, -0.4], [0.3, 0.3]])
 
@@ -122,8 +122,17 @@ def test_rescaling_data_and_covariance_together_changes_nothing_but_the_unit():
     assert other.log_evidence == pytest.approx(one.log_evidence - 9 * 3 * np.log(1000), rel=1e-8)
 
 
-def test_auto_inserts_up_to_a_number_of_rows():
-    assert choose_sampler("auto", MOST_INSERTED, 2) == choose_sampler("auto", 2, 500) == "insertion"
-    assert choose_sampler("auto", MOST_INSERTED + 1, 4) == "tpost"
-    assert choose_sampler("auto", MOST_INSERTED + 1, 64) == "smc1"
+def test_auto_inserts_up_to_a_number_of_rows_and_columns():
+    assert choose_sampler("auto", MOST_ROWS, 2) == choose_sampler("auto", 2, MOST_COLUMNS) == "insertion"
+    assert choose_sampler("auto", MOST_ROWS + 1, 4) == "tpost"
+    assert choose_sampler("auto", 10, MOST_COLUMNS + 1) == "smc1"
     assert choose_sampler("mpost2", 10, 10) == "mpost2"
+
+
+def test_auto_runs_the_race_without_resampling():
+    X = ct.sample_data(ct.sample_tree(12, random_state=1), MOST_COLUMNS + 1, random_state=2)
+    post = ct.sample_posterior(X, n_particles=10)
+    assert (post.info["method"], post.info["ess_threshold"], post.info["n_resampled"]) == ("smc1", 0.0, 0)
+    same = ct.sample_posterior(X, method="smc1", ess_threshold=0.0, n_particles=10)
+    np.testing.assert_array_equal(post.times, same.times)
+    assert ct.sample_posterior(X, method="smc1", n_particles=10).info["ess_threshold"] == 0.5

@@ -3,11 +3,13 @@
 The paper's patients cannot be had. The simulated cohort of `coaltree.records` has the same shape (19 000 diabetic
 patients, 21 outcomes, two thresholds a year apart) and a planted tree; the CMS sample (DE-SynPUF) has real layout and
 no signal. Both go through the study that users run: factors of counts, cross-validation before the first threshold,
-validation on the second, cost by quarters of risk.
+validation on the second, cost by quarters of risk. RECORDS_SUBJECTS in the environment makes the simulated cohort
+smaller or larger.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -29,7 +31,8 @@ from coaltree.regression.comparison import Comparison
 from papers.henao_lucas.experiment import Claim, Experiment, Key, Options, Row, Summary
 
 HERE = Path(__file__).parent
-N_SUBJECTS, QUICK_SUBJECTS, N_FACTORS, QUICK_FACTORS = 19_000, 2_000, 25, 8
+N_SUBJECTS, QUICK_SUBJECTS = int(os.environ.get("RECORDS_SUBJECTS", "19000")), 2_000
+N_FACTORS, QUICK_FACTORS = 25, 8
 # Short chains and few folds, so that the whole takes half an hour of one core; the paper has 10 folds.
 N_FOLDS, QUICK_FOLDS = 3, 2
 N_ITER, BURN_IN, QUICK_ITER, QUICK_BURN_IN = 300, 100, 100, 40
@@ -95,7 +98,7 @@ def run(key: Key, options: Options, rng: np.random.Generator) -> Row:
 def study(key: Key, options: Options, folder: Path) -> Row:
     """Prepare the data, run the study and keep what may be shown."""
     kind, seed = str(key[0]), int(key[1])
-    where = folder / f"{kind}-{seed}"
+    where = folder / (f"{kind}-{seed}-{N_SUBJECTS}" if kind == "simulated" else f"{kind}-{seed}")
     where.mkdir(parents=True, exist_ok=True)
     planted: list[str] = []
     if kind == "simulated":

@@ -25,13 +25,14 @@ import numpy as np
 from coaltree._compile import inline, kernel
 from coaltree.inference.clusters import CROWDED, Clusters, join, pack, singletons
 from coaltree.inference.due import MEAN, RULES, TRUNCATED_MEAN, comes_first, expected, farthest
+from coaltree.inference.graph import build_by_graph
 from coaltree.inference.overdue import build_truncated
 from coaltree.inference.particles import Floats, Ints
 from coaltree.model import tables
-from coaltree.model.diffusion import leaf_distances
+from coaltree.model.diffusion import leaf_distances, whiten
 from coaltree.model.tables import Table
 from coaltree.tree import Tree
-from coaltree.validation import check_choice
+from coaltree.validation import check_choice, check_count, check_leaf_noise
 
 # Below this many leaves a table of means costs more than it saves.
 TABLE_FROM = 64
@@ -189,10 +190,11 @@ def greedy_tree(
     rule: str = "mean",
     leaf_noise: Any = 0.0,
     names: Iterable[str] | None = None,
+    neighbors: int | None = None,
 ) -> Tree:
     """Build one tree by merging, again and again, the pair that is due first.
 
-    Time grows as n², and memory is that of the n(n−1)/2 distances.
+    Time grows as n², and memory is that of the n(n−1)/2 distances, unless `neighbors` is given.
 
     Parameters
     ----------
@@ -206,12 +208,24 @@ def greedy_tree(
         Variance of each leaf around its true value, in units of the covariance.
     names : sequence of str, optional
         Names of the leaves.
+    neighbors : int, optional
+        Consider only this many nearest neighbours of every cluster, and those that it inherits, so that memory grows as
+        n: for more leaves than their distances fit in memory. The tree is then an approximation, the better the more
+        neighbours; 16 is a good start. Not with ``rule="truncated_mean"``.
 
     Returns
     -------
     Tree
     """
     code = RULES[check_choice(rule, "rule", tuple(RULES))]
+    if neighbors is not None:
+        neighbors = check_count(neighbors, "neighbors", at_least=1)
+        if code == TRUNCATED_MEAN:
+            raise ValueError("rule must be 'mode', 'mean' or 'peak' if neighbors is given, got 'truncated_mean'.")
+        rows = whiten(X, covariance).rows
+        noise = check_leaf_noise(leaf_noise, len(rows))
+        children, times = build_by_graph(rows, noise, code, neighbors)
+        return Tree(children, times, names)
     eps, noise, _ = leaf_distances(X, covariance, leaf_noise)
     children, times = build(eps, int(np.shape(X)[1]), noise, code)
     return Tree(children, times, names)

@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 
 from coaltree._version import __version__
-from coaltree.inference import insertion, smc
+from coaltree.inference import smc
 from coaltree.inference.insertion import INSERTION
 from coaltree.inference.proposals import METHODS
-from coaltree.model.diffusion import leaf_distances, whiten
+from coaltree.model.diffusion import whiten
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.islands import run, run_islands
 from coaltree.randomness import RandomState, as_generator, describe
-from coaltree.validation import check_choice, check_count, check_fraction
+from coaltree.validation import check_choice, check_count, check_fraction, check_leaf_noise
 
-# Up to this many rows "auto" inserts; beyond, its O(n² d) a particle is not always repaid.
-MOST_INSERTED = 150
+# Up to this many rows and columns "auto" inserts. With more columns, on real data, later rows surprise the trees over
+# earlier ones too much, and the race has the higher evidence at equal time.
+MOST_ROWS, MOST_COLUMNS = 150, 64
 
 
 def sample_posterior(
@@ -31,8 +33,13 @@ def sample_posterior(
     random_state: RandomState = 0,
     names: Iterable[str] | None = None,
     progress: bool = False,
+    n_islands: int = 1,
 ) -> TreePosterior:
     """Sample trees from their posterior given data, by sequential Monte Carlo.
+
+    Every particle holds the squared distances of its clusters: M particles over n leaves take 4 n² M bytes and up to
+    1 kB a leaf and particle more, which is asked for before anything is allocated. With islands each needs that for its
+    own share of the particles only.
 
     Parameters
     ----------
@@ -43,21 +50,27 @@ def sample_posterior(
     method : {"auto", "insertion", "tpost", "smc1", "postpost", "mpost1", "mpost2"}
         How trees are built; all target the same posterior. "insertion" takes in row by row and moves whole trees, the
         others merge forests. "auto" takes the one with the higher log evidence at equal time in the benchmarks:
-        "insertion" up to n = 150, then "smc1" if d ≥ 64, or d ≥ 16 and n·d ≥ 2048, else "tpost".
+        "insertion" if n ≤ 150 and d ≤ 64, else "smc1" without resampling if d ≥ 64, or d ≥ 16 and n·d ≥ 2048, else
+        "tpost".
     n_particles : int
         Number of weighted trees M.
     leaf_noise : float or array-like (n,)
         Variance of each leaf around its true value, in units of the covariance. Needed if rows are duplicates.
     ess_threshold : float
-        Resample when the effective sample size falls below this fraction of M.
+        Resample when the effective sample size falls below this fraction of M. Consider 0 for "smc1": the weight of
+        a pair that waits is not known before it merges, so that weights on the way say little of those at the end.
     n_jobs : int, optional
-        Threads over particles; −1 for all cores. The result does not depend on it.
+        Threads over particles, or islands at a time; −1 for all cores. The result does not depend on it.
     random_state : int, Generator, …
         Seed. The same seed gives the same bytes.
     names : sequence of str, optional
         Names of the leaves. Default: the index of X if it is a pandas DataFrame with unique string labels.
     progress : bool
         Show a progress bar.
+    n_islands : int
+        Split the particles into this many independent runs, which need nothing of each other and are combined with
+        proper weights. They go through joblib: within ``joblib.parallel_config(backend="dask")`` they spread over a
+        cluster. The result depends on their number, but not on where or how many at a time they run.
 
     Returns
     -------
@@ -73,15 +86,20 @@ def sample_posterior(
     (50, 8)
     """
     method, n_particles, ess_threshold = check_sampler(method, n_particles, ess_threshold, n_jobs)
+    n_islands = check_count(n_islands, "n_islands", at_least=1)
+    if n_islands > n_particles:
+        raise ValueError(f"n_islands must be at most n_particles={n_particles}, got {n_islands}.")
     rng = as_generator(random_state)
-    eps, noise, log_det = leaf_distances(X, covariance, leaf_noise)
-    d = int(np.shape(X)[1])
-    chosen = choose_sampler(method, len(noise), d)
+    n, d = whiten(X, covariance).rows.shape
+    noise = check_leaf_noise(leaf_noise, n)
+    chosen = choose_sampler(method, n, d)
+    if method == "auto" and chosen == "smc1":
+        ess_threshold = 0.0
     settings: Any = {"n_particles": n_particles, "ess_threshold": ess_threshold, "n_jobs": n_jobs, "progress": progress}
-    if chosen == INSERTION:
-        result = insertion.run(whiten(X, covariance).rows, noise, log_det, rng=rng, **settings)
+    if n_islands > 1:
+        result = run_islands(X, covariance, leaf_noise, method=chosen, n_islands=n_islands, rng=rng, **settings)
     else:
-        result = smc.run(eps, d, noise, log_det, method=chosen, rng=rng, **settings)
+        result = run(X, covariance, leaf_noise, method=chosen, rng=rng, **settings)
     return TreePosterior(
         children=result.children,
         times=result.times,
@@ -94,6 +112,7 @@ def sample_posterior(
             "version": __version__,
             "method": chosen,
             "n_particles": n_particles,
+            "n_islands": n_islands,
             "ess_threshold": ess_threshold,
             "leaf_noise": float(noise[0]) if np.all(noise == noise[0]) else noise.tolist(),
             "random_state": describe(random_state),
@@ -104,7 +123,7 @@ def sample_posterior(
 
 def choose_sampler(method: str, n: int, d: int) -> str:
     """Resolve "auto" to the sampler with the higher log evidence at equal time (`benchmarks/equal_time.md`)."""
-    if method == "auto" and n <= MOST_INSERTED:
+    if method == "auto" and n <= MOST_ROWS and d <= MOST_COLUMNS:
         return INSERTION
     return smc.choose_method(method, n, d)
 

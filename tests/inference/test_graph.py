@@ -1,0 +1,64 @@
+"""Greedy trees by near neighbours: exact if every pair is a candidate, close if not, whole if the graph is not."""
+
+import numpy as np
+import pytest
+
+import coaltree as ct
+from tests.seeds import seed
+
+
+def data(n, d, key=0):
+    return ct.sample_data(ct.sample_tree(n, random_state=seed(key)), d, random_state=seed(key + 1))
+
+
+@pytest.mark.parametrize("rule", ["mode", "mean", "peak"])
+@pytest.mark.parametrize(("d", "leaf_noise"), [(2, 0.0), (5, 0.2)])
+def test_all_neighbours_give_the_exact_tree(rule, d, leaf_noise):
+    X = data(80, d)
+    exact = ct.greedy_tree(X, rule=rule, leaf_noise=leaf_noise)
+    ours = ct.greedy_tree(X, rule=rule, leaf_noise=leaf_noise, neighbors=79)
+    np.testing.assert_array_equal(np.sort(ours.children), np.sort(exact.children))
+    np.testing.assert_allclose(ours.times, exact.times, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["mean", "peak"])
+def test_what_few_neighbours_lose(rule):
+    """The log joint at n = 1000 is within half a per cent of the exact greedy tree's; one neighbour loses more."""
+    X = data(1000, 16, key=2)
+    exact, few, one = (ct.log_joint(ct.greedy_tree(X, rule=rule, neighbors=k), X) for k in (None, 16, 1))
+    assert abs(few - exact) < 0.005 * abs(exact)
+    assert abs(one - exact) > abs(few - exact)
+
+
+def test_a_graph_in_pieces_is_joined():
+    """Far groups larger than the number of neighbours, and a covariance: the last merges join the groups."""
+    rng = np.random.default_rng(seed(4))
+    centres = 50 * rng.normal(size=(4, 3))
+    X = np.repeat(centres, 30, axis=0) + rng.normal(size=(120, 3))
+    tree = ct.greedy_tree(X, 2.0 * np.eye(3), neighbors=3)
+    assert tree.n_leaves == 120
+    assert ct.metrics.subtree_score(tree, np.repeat(range(4), 30)) == 1.0
+
+
+def test_no_distances_of_all_pairs(monkeypatch):
+    """Memory of order n² is never asked for."""
+    monkeypatch.setattr("coaltree.inference.greedy.leaf_distances", None)
+    assert ct.greedy_tree(data(50, 3), neighbors=5).n_leaves == 50
+
+
+def test_bad_input():
+    X = np.array([[0.0], [0.0], [1.0]])
+    with pytest.raises(ValueError, match=r"duplicate rows \(0 and 1\)"):
+        ct.greedy_tree(X, neighbors=2)
+    assert ct.greedy_tree(X, neighbors=2, leaf_noise=0.1).children[0].tolist() == [0, 1]
+    with pytest.raises(ValueError, match="got 'truncated_mean'"):
+        ct.greedy_tree(X, neighbors=2, rule="truncated_mean")
+    with pytest.raises(ValueError, match="neighbors must be"):
+        ct.greedy_tree(X, neighbors=0)
+
+
+@pytest.mark.slow
+def test_ten_thousand():
+    X = data(10_000, 16, key=6)
+    exact, ours = (ct.log_joint(ct.greedy_tree(X, neighbors=k), X) for k in (None, 16))
+    assert abs(ours - exact) < 0.005 * abs(exact)
