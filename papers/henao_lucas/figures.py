@@ -71,11 +71,11 @@ def legend_below(figure: Figure, axes: Axes, n_columns: int) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=n_columns)
 
 
-def plain_logarithmic(axes: Axes, which: str = "xy") -> None:
-    """Make axes logarithmic, with ticks at 1, 2 and 5 and numbers in full."""
+def plain_logarithmic(axes: Axes, which: str = "xy", ticks: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
+    """Make axes logarithmic, with numbers in full at `ticks` of every decade."""
     for name in which:
         axes.set(**{f"{name}scale": "log"})
         axis: Axis = getattr(axes, f"{name}axis")
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_locator(LogLocator(subs=ticks))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())

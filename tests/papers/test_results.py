@@ -8,6 +8,7 @@ far beyond them (try it).
 import json
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import papers.henao_lucas
@@ -15,8 +16,10 @@ import pytest
 from papers.henao_lucas.__main__ import NAMES, load
 from papers.henao_lucas.artificial import LENGTH, least_deviation, simulate, squared_exponential
 from papers.henao_lucas.exactness import literal
-from papers.henao_lucas.exactness.run import small_case
+from papers.henao_lucas.exactness.run import FARTHEST, compare_exact, small_case
 from papers.henao_lucas.experiment import MARKS, perform
+
+import coaltree as ct
 
 FOLDER = Path(papers.henao_lucas.__file__).parent
 DONE = [name for name in NAMES if (FOLDER / name / "results.json").exists()]
@@ -107,6 +110,23 @@ def test_a_worse_sampler_would_be_noticed(quick):
     changed = json.loads(json.dumps(now))
     changed["D1"]["mpost1"]["time_mse"] = {"mean": 0.23, "sd": 0.07, "se": 0.02}
     assert [path for path, *_ in worse(changed, then)] == ["/D1/mpost1/time_mse"]
+
+
+@pytest.mark.parametrize("broken", ["times", "weights"])
+def test_wrong_times_or_weights_are_noticed(broken, monkeypatch):
+    """Negative control: times five per cent too late, or trees that all weigh the same."""
+    sample = ct.sample_posterior
+
+    def sample_wrongly(*data, **how):
+        post = sample(*data, **how)
+        wrong = {"times": 1.05 * post.times} if broken == "times" else {"weights": np.full(len(post), 1 / len(post))}
+        return SimpleNamespace(**{**vars_of(post), **wrong})
+
+    def vars_of(post):
+        return {name: getattr(post, name) for name in ("children", "times", "weights", "log_evidence")}
+
+    monkeypatch.setattr(ct, "sample_posterior", sample_wrongly)
+    assert compare_exact(2, 0, "mpost2", np.random.default_rng(0))["farthest"] > FARTHEST
 
 
 def test_the_missing_factor_is_all_that_is_wrong_with_literal_weights():

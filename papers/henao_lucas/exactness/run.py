@@ -347,7 +347,7 @@ def draw_evidence(rows: dict[Key, Row]) -> Figure:
                 capsize=2,
                 elinewidth=0.9,
             )
-        plain_logarithmic(axis, "x")
+        plain_logarithmic(axis, "x", (1.0, 3.0))
         axis.set(xlabel="CPU seconds", ylabel="log evidence − best", title=f"n = {size[0]}, d = {size[1]}")
     legend_below(figure, axes[0], len(METHODS))
     return figure
