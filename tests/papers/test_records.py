@@ -15,6 +15,7 @@ from papers.henao_lucas.records.run import (
     DAYS,
     EXPERIMENT,
     METHODS,
+    QUICK_SUBJECTS,
     every_day,
     overlap,
     planted_outcomes,
@@ -75,9 +76,9 @@ def test_planted_outcomes_have_names(tmp_path):
 
 def test_the_sample_is_a_task_only_if_it_is_there(tmp_path):
     options = Namespace(quick=True, replicates=None, data=tmp_path, jobs=1, out=None)
-    assert tasks(options) == [("simulated", 1)]
+    assert tasks(options) == [("simulated", 1, QUICK_SUBJECTS)]
     (tmp_path / "synpuf").mkdir()
-    assert tasks(options) == [("simulated", 1), ("synpuf", 0)]
+    assert tasks(options) == [("simulated", 1, QUICK_SUBJECTS), ("synpuf", 0)]
 
 
 def test_a_quick_run_on_a_simulated_cohort_bears_the_claims_out(tmp_path):

@@ -69,7 +69,8 @@ source = "observed"
 
 def tasks(options: Options) -> Sequence[Key]:
     """The simulated cohort, with --replicates so many seeds of it; the sample if its folder is there."""
-    simulated: list[Key] = [("simulated", seed) for seed in range(1, 1 + (options.replicates or 1))]
+    size = QUICK_SUBJECTS if options.quick else N_SUBJECTS
+    simulated: list[Key] = [("simulated", seed, size) for seed in range(1, 1 + (options.replicates or 1))]
     there = options.data is not None and (Path(options.data) / "synpuf").is_dir()
     return [*simulated, ("synpuf", 0)] if there else simulated
 
@@ -98,14 +99,13 @@ def run(key: Key, options: Options, rng: np.random.Generator) -> Row:
 def study(key: Key, options: Options, folder: Path) -> Row:
     """Prepare the data, run the study and keep what may be shown."""
     kind, seed = str(key[0]), int(key[1])
-    where = folder / (f"{kind}-{seed}-{N_SUBJECTS}" if kind == "simulated" else f"{kind}-{seed}")
+    where = folder / "-".join(map(str, key))
     where.mkdir(parents=True, exist_ok=True)
     planted: list[str] = []
     if kind == "simulated":
         cohort = where / "cohort"
         if not (cohort / "study.toml").exists():
-            size = (QUICK_SUBJECTS, seed, QUICK_FACTORS) if options.quick else (N_SUBJECTS, seed, N_FACTORS)
-            simulate_cohort(cohort, *size)
+            simulate_cohort(cohort, int(key[2]), seed, QUICK_FACTORS if options.quick else N_FACTORS)
         file, planted = cohort / "study.toml", planted_outcomes(cohort)
     else:
         file = where / "study.toml"
@@ -185,7 +185,7 @@ def overlap(a: Sequence[str], b: Sequence[str]) -> float:
 def summarise(rows: dict[Key, Row]) -> Summary:
     """Keep everything but the tree, for each study."""
     summary: Summary = {}
-    for (kind, seed), row in rows.items():
+    for (kind, seed, *_), row in rows.items():
         kept = {k: v for k, v in row.items() if k not in ("children", "times", "support", "curves")}
         if row["planted"] and "node_outcomes" in row:
             kept["planted"] = [name for name in row["planted"] if name in row["outcomes"]]
@@ -282,7 +282,7 @@ def every_day(values: Sequence[float]) -> np.ndarray:
 def figures(rows: dict[Key, Row]) -> dict[str, Figure]:
     """Draw the tree with its circled node and the cost by quarters, a figure a study."""
     found = {}
-    for (kind, seed), row in rows.items():
+    for (kind, seed, *_), row in rows.items():
         if "curves" not in row:
             continue
         tree = ct.Tree(row["children"], row["times"], row["outcomes"])
