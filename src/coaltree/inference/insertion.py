@@ -34,7 +34,7 @@ from coaltree.memory import check_particles
 from coaltree.randomness import Stream, make_streams, uniform
 
 INSERTION = "insertion"
-# Regrafts a tree after each resampling (`benchmarks/evidence.md`).
+# Regrafts a tree after each resampling; beyond a handful, more particles pay better.
 REGRAFTS = 4
 
 
