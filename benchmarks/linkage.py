@@ -30,11 +30,23 @@ import coaltree as ct
 from benchmarks.naive import sample_trees
 
 BASE = "scipy average"
-CASES = [(2500, 4), (2500, 16), (2500, 256), (5000, 16), (10_000, 16), (10_000, 256), (20_000, 16)]
+CASES = [
+    (500, 16),
+    (1000, 16),
+    (2500, 16),
+    (2500, 4),
+    (2500, 256),
+    (5000, 16),
+    (10_000, 16),
+    (10_000, 256),
+    (20_000, 16),
+]
+# Growth is told from here on, if there are larger cases: below it is not the n² that counts.
+GROWTH_FROM = 2500
 QUICK = [(500, 16), (1000, 4), (1000, 16), (1000, 256)]
 PEERS = {"fastcluster": "fastcluster average", "genieclust": "genieclust"}
 # What would take too long beyond some n.
-MOST_LEAVES = {"greedy truncated_mean": 2500, "smc1, one particle": 10_000, "sklearn ward": 10_000}
+MOST_LEAVES = {"greedy truncated_mean": 1000, "smc1, one particle": 10_000, "sklearn ward": 10_000}
 # The paper's table 2: seconds of MPost2 at n = d = 64, M = 100, on a 2.8 GHz core.
 PAPER_SECONDS = 6.1
 Seconds = dict[tuple[int, int], dict[str, float]]
@@ -133,6 +145,8 @@ def ratios(seconds: Seconds) -> list[str]:
 def growth(seconds: Seconds) -> list[str]:
     """Exponents of CPU time in n between the smallest and each larger n of the same d."""
     first = {d: min(n for n, other in seconds if other == d) for _, d in seconds}
+    if max(n for n, _ in seconds) > GROWTH_FROM:
+        first = {d: max(n, GROWTH_FROM) for d, n in first.items()}
     pairs = [((first[d], d), (n, d)) for n, d in seconds if n > first[d]]
     if not pairs:
         return []
@@ -183,6 +197,8 @@ def picture(seconds: Seconds, path: Path) -> None:
     figure, axes = plt.subplots(figsize=(7.2, 4.8), layout="constrained")
     for name in methods():
         known = [n for n in sizes if name in seconds[n, d]]
+        if not known:
+            continue
         style = "-" if name.startswith(("greedy", "tpost", "smc1")) else "--"
         axes.loglog(known, [seconds[n, d][name] for n in known], style, marker="o", markersize=4, label=name)
     axes.set_xticks(sizes, [f"{n:,}" for n in sizes])

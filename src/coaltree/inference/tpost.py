@@ -38,7 +38,7 @@ _LOG_LAPLACE = math.log(4.0)
 
 @inline
 def log_local_bound(d: float, eps: float, lam: float, r_high: float) -> float:
-    """Upper bound of Laplace's form of the local evidence over all r ≤ r_high; falls with ε.
+    """Upper bound of Laplace's form of the local evidence of all pairs as far or farther with r ≤ r_high.
 
     With g(v) = v^(−d/2) e^(−ε/2v), which rises up to v = ε/d, Z(r) satisfies Z′ = (λZ − g)/2: it rises to one peak, at
     some r ≤ ε/d where λZ = g, and falls. So its maximum is at most g/λ at r_high or at ε/d, whichever is less, unless

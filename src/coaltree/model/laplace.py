@@ -107,10 +107,10 @@ def log_local_laplace_all(d: float, lam: float, eps: Floats, r: Floats, out: Flo
         half = math.sqrt(0.5 * (a + b))
         fall = b - a - p
         fall = fall if fall > 0.0 else 0.0
-        # A ratio beyond e^200 is one of no truncation.
-        floor = low if low > 1e-87 * v else 1e-87 * v
-        y = fast_log(v / floor) * half if inside else 0.5 * fall / half
-        y = y if y < 1e6 else 1e6
+        # A ratio beyond 10^290 is one of no truncation.
+        truncated = low > 1e-290 * v
+        y = fast_log(v / (low if truncated else v)) * half if inside else 0.5 * fall / half
+        y = y if y < 1e100 and truncated else 1e100
         scaled = fast_erfcx(y)
         share = 1.0 - 0.5 * fast_exp(-y * y) * scaled if inside else 0.5 * scaled
         out[k] = p * fast_log(v) - a - 0.5 * lam * (v - low) + fast_log(math.sqrt(math.pi) / half * share)
