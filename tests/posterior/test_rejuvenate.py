@@ -31,7 +31,7 @@ def supports(posterior, truth):
     return rows
 
 
-def overconfidence(n, d, n_replicates, n_sweeps, n_particles=100, method="smc1"):
+def overconfidence(n, d, n_replicates, n_sweeps, n_particles=100, method="tpost"):
     """Mean over replicates of Σ (support − truth) and its standard error, one band of supports a row."""
     sums = np.zeros((n_replicates, len(BANDS), 2))
     for replicate in range(n_replicates):
