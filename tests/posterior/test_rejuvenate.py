@@ -54,7 +54,7 @@ def overconfidence(n, d, n_replicates, n_sweeps, n_particles=100, method="tpost"
 def test_supports_are_calibrated_after_moves_and_not_before():
     excess, error = overconfidence(16, 32, 40, n_sweeps=5, n_particles=60)
     assert (np.abs(excess) < 4 * error).all(), (excess, error)
-    raw, raw_error = overconfidence(16, 32, 40, n_sweeps=0, n_particles=60)
+    raw, raw_error = overconfidence(16, 32, 200, n_sweeps=0, n_particles=60)
     assert (raw[1:] > 4 * raw_error[1:]).any(), (raw, raw_error)
     # Insertion moves its trees on the way.
     excess, error = overconfidence(16, 32, 40, n_sweeps=0, n_particles=60, method="insertion")
