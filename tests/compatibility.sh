@@ -21,7 +21,7 @@ core=(tests/test_tree.py tests/test_formats.py tests/test_metrics.py tests/test_
     tests/model/test_diffusion.py tests/model/test_covariance.py tests/inference/test_smc.py tests/inference/test_greedy.py
     tests/inference/test_refine.py tests/posterior/test_ensemble.py tests/posterior/test_learning.py
     tests/posterior/test_predict.py tests/regression/test_fit.py tests/regression/test_comparison.py tests/estimators
-    tests/plots tests/cli/test_cluster.py tests/fuzz/test_found.py tests/properties tests/test_files.py)
+    tests/plots tests/cli/test_cluster.py tests/fuzz/test_found.py tests/properties)
 
 case "$which" in
 oldest)
