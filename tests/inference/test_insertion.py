@@ -141,8 +141,11 @@ def test_threads_do_not_change_a_byte():
 def test_any_order_gives_the_same_evidence():
     X = ct.sample_data(ct.sample_tree(10, random_state=5), 4, random_state=6)
     log_z = np.array([run(X, 400, random_state=seed(k)).log_evidence for k in range(12)])
-    other = ct.sample_posterior(X, method="tpost", n_particles=4000, random_state=seed(1)).log_evidence
-    assert log_z.mean() == pytest.approx(other, abs=0.05 + 4 * log_z.std(ddof=1) / np.sqrt(12))
+    others = [
+        ct.sample_posterior(X, method="tpost", n_particles=1000, random_state=seed(k)).log_evidence for k in range(12)
+    ]
+    error = np.sqrt((log_z.var(ddof=1) + np.var(others, ddof=1)) / 12)
+    assert log_z.mean() == pytest.approx(np.mean(others), abs=0.02 + 4 * error)  # both are a little low
     assert log_z.std() < 0.2
 
 

@@ -133,7 +133,7 @@ def test_bad_input():
         refine(tree, X[:4])
     with pytest.raises(ValueError, match="max_sweeps must be at least 1"):
         refine(tree, X, max_sweeps=0)
-    with pytest.raises(ValueError, match="temperature must be a number ≥ 0"):
+    with pytest.raises(ValueError, match="temperature must be a finite number ≥ 0"):
         refine(tree, X, temperature=-1.0)
     with pytest.raises(ValueError, match="duplicate rows"):
         refine(tree, X[[0, 0, 1, 2, 3]])

@@ -64,7 +64,7 @@ def test_log_bessel_k():
             expected = np.log(kve(nu, z)) - z
         finite = np.isfinite(expected)
         np.testing.assert_allclose(gig.log_bessel_k(nu, z)[finite], expected[finite], atol=1e-11, rtol=1e-13)
-    for nu, z in [(0, 1e-200), (3, 50.0), (100.5, 1.0), (300, 400.0)]:
+    for nu, z in [(0, 1e-150), (3, 50.0), (100.5, 1.0), (300, 400.0)]:
         with mp.workdps(40):
             assert abs(float(mp.log(mp.besselk(nu, mp.mpf(z))) - mp.mpf(float(gig.log_bessel_k(nu, z))))) < 1e-10
     assert gig.log_bessel_k(-1.5, 2.0) == gig.log_bessel_k(1.5, 2.0)

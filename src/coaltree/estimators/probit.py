@@ -228,7 +228,8 @@ def _encode(y: Any) -> tuple[Any, npt.NDArray[Any], bool]:
     if labels.ndim != 1:
         raise ValueError(f"y must be (N, P), or (N,) with two labels, got shape {labels.shape}.")
     assert_all_finite(labels, input_name="y")
-    check_classification_targets(labels)
+    with np.errstate(invalid="ignore"):  # it casts to integers to see whether they are
+        check_classification_targets(labels)
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) != 2:
         shown = ", ".join(map(str, classes[:5])) + (", …" if len(classes) > 5 else "")
