@@ -84,6 +84,7 @@ def read_log(log):
 
 def sweep(numbers, log, files, longest, shortest):
     """Run the files once a seed, in this process: kernels stay loaded, modules of tests are loaded anew."""
+    os.environ.pop("PYTEST_ADDOPTS", None)  # `-n 2` would run the tests where no recorder is
     for number in numbers:
         outcomes = read_log(log)
         known = {test: max(line["seconds"] for line in lines.values()) for test, lines in outcomes.items()}

@@ -20,6 +20,7 @@ def test_alarms_are_counted(tmp_path, monkeypatch):
     file.write_text(TEST)
     log = tmp_path / "log.jsonl"
     monkeypatch.setenv("COALTREE_SEED", "0")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-n 2")
     modules = dict(sweep.sys.modules)
     try:
         sweep.sweep(range(4), log, [str(file)], None, 0.0)
