@@ -194,7 +194,7 @@ def test_times_never_go_down_toward_the_root():
 @pytest.mark.parametrize("threshold", [0.49, 1.01, -1, np.nan])
 def test_bad_threshold(threshold):
     posterior = unrelated_posterior(np.random.default_rng(0))
-    with pytest.raises(ValueError, match=r"threshold must be (in \[0.5, 1\]|between 0 and 1)"):
+    with pytest.raises(ValueError, match=r"threshold must be in \[0.5, 1\]"):
         posterior.consensus(threshold)
 
 

@@ -157,7 +157,7 @@ def test_coclustering(posterior, n_clusters):
 
 @pytest.mark.parametrize("n_clusters", [0, 11, -3])
 def test_bad_n_clusters(posterior, n_clusters):
-    with pytest.raises(ValueError, match=r"n_clusters must be (between 1 and|at least 1)"):
+    with pytest.raises(ValueError, match="n_clusters must be between 1 and"):
         posterior.coclustering(n_clusters)
 
 

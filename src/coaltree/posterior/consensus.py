@@ -8,6 +8,7 @@ thousand leaves. Hashing M trees and numbering their clades takes O(M n).
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 
 import numpy as np
@@ -180,7 +181,7 @@ def majority_consensus(
     Clades with support above one half are pairwise compatible, so they always form a tree; 1.0 gives the
     strict consensus.
     """
-    if not 0.5 <= threshold <= 1.0:
+    if not (isinstance(threshold, numbers.Real) and 0.5 <= float(threshold) <= 1.0):
         raise ValueError(f"threshold must be in [0.5, 1], got {threshold}: clades below one half can conflict.")
     n = children.shape[1] + 1
     ids = clade_ids(children)

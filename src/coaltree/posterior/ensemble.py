@@ -14,7 +14,7 @@ import numpy.typing as npt
 from coaltree.posterior import consensus, storage
 from coaltree.posterior.consensus import ConsensusTree
 from coaltree.randomness import RandomState, as_generator
-from coaltree.tree import Tree
+from coaltree.tree import Tree, as_index
 from coaltree.validation import as_floats, check_choice, check_count, check_fraction
 
 FloatArray = npt.NDArray[np.float64]
@@ -154,7 +154,7 @@ class TreePosterior:
     def coclustering(self, n_clusters: int) -> FloatArray:
         """Posterior probability that two leaves share a cluster of the cut into `n_clusters`, (n, n)."""
         n = self.n_leaves
-        if check_count(n_clusters, "n_clusters", at_least=1) > n:
+        if not 1 <= as_index(n_clusters, "n_clusters") <= n:
             raise ValueError(f"n_clusters must be between 1 and the number of leaves {n}, got {n_clusters}.")
         below_cut = np.broadcast_to(self.weights[:, None], (len(self), n - n_clusters))
         together = consensus.pair_sums(self.children, below_cut)
@@ -209,7 +209,6 @@ class TreePosterior:
 
     def consensus(self, threshold: float = 0.5) -> ConsensusTree:
         """Majority-rule consensus: the clades with support above one half and at least `threshold`."""
-        threshold = check_fraction(threshold, "threshold")
         return consensus.majority_consensus(self.children, self.times, self.weights, self.names, threshold)
 
     def _clade_ids(self, tree: Tree) -> IntArray:
