@@ -25,8 +25,8 @@ _N_INNER_FOLDS = 5
 # Numerical only: a normal prior of standard deviation 100 for the coefficient of a standardised feature. It changes no
 # estimate that exists in its first four digits, and gives finite ones where the classes are separated.
 _JITTER = 1e-4
-_LEAF_SIZES = (4, 20, 100)
-_N_TREES = 200
+_LEAF_SIZES = (5, 30, 200)
+_N_TREES = 100
 
 
 class BinaryModel(Protocol):
