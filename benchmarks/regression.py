@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri, softmax
+from scipy.stats import invwishart
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -26,11 +26,14 @@ from coaltree.estimators.probit import CoalescentProbit
 from coaltree.regression import scores
 from coaltree.regression.baselines import BASELINES
 from coaltree.regression.comparison import compare
+from coaltree.regression.prior import DF, INTERCEPT_SD
 from coaltree.regression.table import Table
 
 OURS = "coalescent"
 N_TRAIN, N_TEST, N_OUTCOMES, N_FEATURES = 2_000, 20_000, 20, 25
 PREVALENCES = (0.005, 0.10)
+# σ and τ of the prior, and s₀.
+WIDTH, SPREAD, LEAF_NOISE = 0.13, 0.1, 0.05
 RARITIES = ((0.0, 0.01), (0.01, 0.03), (0.03, 1.0))
 LEVEL = 0.9
 N_FACTORS = 25
@@ -73,16 +76,26 @@ def models(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def simulate(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features, outcomes and coefficients (P, K): a tree, coefficients along it, outcomes of given prevalence."""
+    """Features, outcomes and coefficients (P, K) from the model, given that all prevalences lie in PREVALENCES.
+
+    Widths and leaf noise are the same in every replicate; tree, Φ, coefficients and intercepts are drawn from the prior
+    as it is in `coaltree.regression.prior`. Wide intercepts reach rare outcomes the more often the larger the
+    coefficients are, so one of many draws of the coefficients is taken in proportion to that, and intercepts within.
+    """
     rng = np.random.default_rng(seed)
     tree = ct.sample_tree(N_OUTCOMES, random_state=rng)
-    beta = ct.sample_data(tree, 0.02 * np.eye(N_FEATURES), leaf_noise=0.05, random_state=rng)
-    beta += 0.1 * rng.standard_normal(N_FEATURES)
+    phi = invwishart.rvs(DF + N_FEATURES - 1, DF * WIDTH**2 * np.eye(N_FEATURES), random_state=rng)
+    draws = np.array([ct.sample_data(tree, phi, leaf_noise=LEAF_NOISE, random_state=rng) for _ in range(500)])
+    draws += SPREAD * rng.standard_normal((len(draws), 1, N_FEATURES)) - draws.mean(axis=1, keepdims=True)
+    # Over standard normal features the prevalence is Ψ(μ / (1 + |β|²)^½).
+    reach = np.sqrt(1.0 + (draws**2).sum(axis=2)) / INTERCEPT_SD
+    low, high = (ndtri(rate) * reach for rate in PREVALENCES)
+    log_weight = np.log(ndtr(high) - ndtr(low)).sum(axis=1)
+    chosen = rng.choice(len(draws), p=softmax(log_weight))
+    beta = draws[chosen]
+    intercept = INTERCEPT_SD * ndtri(rng.uniform(ndtr(low[chosen]), ndtr(high[chosen])))
     X = rng.standard_normal((N_TRAIN + N_TEST, N_FEATURES))
-    eta = X @ beta.T
-    for j, rate in enumerate(rng.permutation(np.geomspace(*PREVALENCES, N_OUTCOMES))):
-        eta[:, j] += brentq(lambda shift, j=j, rate=rate: ndtr(eta[:, j] + shift).mean() - rate, -40.0, 40.0)
-    return X, (rng.random(eta.shape) < ndtr(eta)).astype(np.float64), beta
+    return X, (rng.random((len(X), N_OUTCOMES)) < ndtr(X @ beta.T + intercept)).astype(np.float64), beta
 
 
 def run_replicate(seed: int, options: argparse.Namespace) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from papers.henao_lucas.records.run import (
     DAYS,
     EXPERIMENT,
     METHODS,
+    QUICK_SEED,
     QUICK_SUBJECTS,
     every_day,
     overlap,
-    planted_outcomes,
+    planted,
     scores,
     tasks,
 )
@@ -68,7 +69,8 @@ def test_leads_are_those_of_the_areas():
 
 def test_planted_outcomes_have_names(tmp_path):
     simulate_cohort(tmp_path / "cohort", 30, seed=4, n_factors=3, events_per_year=5.0)
-    names = planted_outcomes(tmp_path / "cohort")
+    tree, names = planted(tmp_path / "cohort")
+    assert set(names) < set(tree.leaf_names)
     assert len(names) >= 2
     assert len(set(names)) == len(names)
     assert set(names) <= {outcome.name for outcome in load_outcomes().outcomes}
@@ -76,9 +78,9 @@ def test_planted_outcomes_have_names(tmp_path):
 
 def test_the_sample_is_a_task_only_if_it_is_there(tmp_path):
     options = Namespace(quick=True, replicates=None, data=tmp_path, jobs=1, out=None)
-    assert tasks(options) == [("simulated", 1, QUICK_SUBJECTS)]
+    assert tasks(options) == [("simulated", QUICK_SEED, QUICK_SUBJECTS)]
     (tmp_path / "synpuf").mkdir()
-    assert tasks(options) == [("simulated", 1, QUICK_SUBJECTS), ("synpuf", 0)]
+    assert tasks(options) == [("simulated", QUICK_SEED, QUICK_SUBJECTS), ("synpuf", 0)]
 
 
 def test_a_quick_run_on_a_simulated_cohort_bears_the_claims_out(tmp_path):
@@ -89,6 +91,7 @@ def test_a_quick_run_on_a_simulated_cohort_bears_the_claims_out(tmp_path):
     assert (tmp_path / "cost-simulated.png").stat().st_size > 0
     page = (tmp_path / "README.md").read_text()
     assert "Planted:" in page
+    assert "Correlation of cophenetic distances" in page
     assert "the paper, validation" in page
 
 
