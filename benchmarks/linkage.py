@@ -47,6 +47,8 @@ QUICK = [(500, 16), (1000, 4), (1000, 16), (1000, 256)]
 PEERS = {"fastcluster": "fastcluster average", "genieclust": "genieclust"}
 # What would take too long beyond some n.
 MOST_LEAVES = {"greedy truncated_mean": 1000, "smc1, one particle": 10_000, "sklearn ward": 10_000}
+# Measured for their memory only, and apart.
+MANY, NEAR, NEIGHBORS = "tpost, ten particles", "near neighbours", 16
 # The paper's table 2: seconds of MPost2 at n = d = 64, M = 100, on a 2.8 GHz core.
 PAPER_SECONDS = 6.1
 Seconds = dict[tuple[int, int], dict[str, float]]
@@ -79,6 +81,16 @@ def methods() -> dict[str, Callable[[Any], object]]:
     return found
 
 
+def ten_particles(X: Any) -> object:
+    """Their trees."""
+    return ct.sample_posterior(X, method="tpost", n_particles=10)
+
+
+def near_tree(X: Any) -> ct.Tree:
+    """The greedy tree of near neighbours."""
+    return ct.greedy_tree(X, neighbors=NEIGHBORS)
+
+
 def cpu_seconds(run: Callable[[Any], object], X: Any) -> float:
     """CPU time of one run."""
     before = time.process_time()
@@ -104,7 +116,7 @@ def status(field: str) -> int:
 
 def print_peak(name: str, n: int, d: int) -> None:
     """Run one method in this process and print how far its memory rose."""
-    X, run = data(n, d), methods()[name]
+    X, run = data(n, d), {**methods(), MANY: ten_particles, NEAR: near_tree}[name]
     run(np.random.default_rng(0).normal(size=(100, d)))  # what compiling takes is not the method's
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
     before = status("VmRSS")
@@ -168,9 +180,34 @@ def memory(n: int, d: int) -> list[str]:
     distances = 8 * (n * (n - 1) // 2) / 1e6
     lines = [f"Peak memory at n = {n}, d = {d} (the distances alone: {distances:.0f} MB):", ""]
     lines += ["| method | MB |", "|---|---|"]
-    for name in methods():
+    for name in [*methods(), MANY]:
         if n <= MOST_LEAVES.get(name, n):
             lines.append(f"| {name} | {peak_bytes(name, n, d) / 1e6:.0f} |")
+    return [*lines, ""]
+
+
+def near(sizes: tuple[int, ...], d: int, n_exact: int) -> list[str]:
+    """Greedy trees of near neighbours: time and memory, and what they lose where the exact tree can be had."""
+    lines = [f"By near neighbours, `greedy_tree(X, neighbors={NEIGHBORS})`, d = {d}:", ""]
+    lines += ["| n | CPU s | peak MB | log joint | exact | exact CPU s |", "|---|---|---|---|---|---|"]
+    for n in sizes:
+        X = data(n, d)
+        before = time.process_time()
+        tree = near_tree(X)
+        taken = time.process_time() - before
+        cells = [
+            f"{n:,}",
+            f"{taken:.1f}",
+            f"{peak_bytes(NEAR, n, d) / 1e6:.0f}",
+            f"{ct.log_joint(tree, X):.4f}",
+            "",
+            "",
+        ]
+        if n <= n_exact:
+            before = time.process_time()
+            exact = ct.greedy_tree(X)
+            cells[4:] = [f"{ct.log_joint(exact, X):.4f}", f"{time.process_time() - before:.1f}"]
+        lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]
 
 
@@ -238,7 +275,8 @@ def main() -> None:
                 out.write_text(text + "\n![CPU time against n](linkage.svg)\n", encoding="utf-8")
                 picture(seconds, out)
         n, d = (1000, 16) if options.quick else (min(10_000, cases[-1][0]), 16)
-        text = "\n".join(lines + ratios(seconds) + growth(seconds) + memory(n, d))
+        sizes = (1000, 5000) if options.quick else (10_000, 100_000)
+        text = "\n".join(lines + ratios(seconds) + growth(seconds) + memory(n, d) + near(sizes, d, 10_000))
     print(text)
     if not options.quick:
         out.write_text(text + "\n![CPU time against n](linkage.svg)\n", encoding="utf-8")
