@@ -206,7 +206,8 @@ def near(sizes: tuple[int, ...], d: int, n_exact: int) -> list[str]:
         if n <= n_exact:
             before = time.process_time()
             exact = ct.greedy_tree(X)
-            cells[4:] = [f"{ct.log_joint(exact, X):.4f}", f"{time.process_time() - before:.1f}"]
+            taken = time.process_time() - before
+            cells[4:] = [f"{ct.log_joint(exact, X):.4f}", f"{taken:.1f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]
 

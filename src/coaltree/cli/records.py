@@ -121,7 +121,7 @@ def _study(
         typer.Option(help="Folder to write, to be shared; OUT-private, beside it, lets a study be taken up again."),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="A first look: 3 folds, short chains, two baselines.")] = False,
-    jobs: Annotated[int, typer.Option(help="Folds side by side; -1 for all processors.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Fits side by side; -1 for all processors.")] = 1,
 ) -> None:
     """Run a study: cohort, features, outcomes, validation, cost; one folder, one report.html."""
     from coaltree.records.config import load_config

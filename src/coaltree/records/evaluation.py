@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,37 +75,28 @@ class Task:
     config: StudyConfig
     names: tuple[str, ...]
 
+    def keep(self, name: str, compute: Callable[[], Arrays]) -> Arrays:
+        """Return what is kept of this task under a name, or compute and keep it."""
+        label = "temporal" if self.number == TEMPORAL else f"fold-{self.number:02d}"
+        return Store(self.store).get(f"{label}-{name}", compute)
+
+    def features(self) -> Arrays:
+        """Factors of both sets, fitted to the training set."""
+        return self.keep("features", partial(_factors, self))
+
 
 def methods(config: StudyConfig) -> tuple[str, ...]:
     """Names of the methods of a study, the probit first."""
     return (PROBIT, *config.model.baselines)
 
 
-def run_task(task: Task) -> dict[str, Arrays]:
-    """Fit every method to the training set and predict the others: arrays by method."""
+def run_task(task: Task, method: str) -> Arrays:
+    """Fit one method to the training set and predict the others."""
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1):  # folds run side by side, and small matrices lose time to threads
-        return _run_methods(task)
-
-
-def _run_methods(task: Task) -> dict[str, Arrays]:
-    store = Store(task.store)
-    label = "temporal" if task.number == TEMPORAL else f"fold-{task.number:02d}"
-    factors: dict[str, Arrays] = {}
-
-    def features() -> Arrays:
-        if not factors:
-            factors["kept"] = store.get(f"{label}-features", lambda: _factors(task))
-        return factors["kept"]
-
-    results = {}
-    for method in methods(task.config):
-        name = f"{label}-{method}" + (f"-{_settings(task.config.model)}" if method == PROBIT else "")
-        results[method] = store.get(name, partial(_fit, task, method, features))
-    if task.number == TEMPORAL:
-        results["features"] = features()
-    return results
+    name = method + (f"-{_settings(task.config.model)}" if method == PROBIT else "")
+    with threadpool_limits(1):  # fits run side by side, and small matrices lose time to threads
+        return task.keep(name, partial(_fit, task, method))
 
 
 def _settings(model: ModelConfig) -> str:
@@ -127,8 +118,8 @@ def _factors(task: Task) -> Arrays:
     }
 
 
-def _fit(task: Task, method: str, get_features: Callable[[], Arrays]) -> Arrays:
-    features = get_features()
+def _fit(task: Task, method: str) -> Arrays:
+    features = task.features()
     started = time.perf_counter()
     with warnings.catch_warnings():
         # An outcome with one class in a fold is NA in the tables; convergence is in the report.
@@ -187,22 +178,24 @@ def cross_validate(data: StudyData, config: StudyConfig, private: Path, n_jobs: 
     chosen = methods(config)
     probability, score = np.full((2, len(chosen), *Y.shape), np.nan)
     seconds = np.zeros((len(chosen), len(tasks)))
-    for task, result in _run(tasks, n_jobs, progress, "Cross-validation"):
-        rows = folds == task.number
-        for m, method in enumerate(chosen):
-            probability[m, rows], score[m, rows] = result[method]["probability"], result[method]["score"]
-            seconds[m, task.number] = float(result[method]["seconds"])
+    for task, method, result in _run(tasks, n_jobs, progress, "Cross-validation"):
+        m, rows = chosen.index(method), folds == task.number
+        probability[m, rows], score[m, rows] = result["probability"], result["score"]
+        seconds[m, task.number] = float(result["seconds"])
     return Comparison(chosen, names, Y, folds, probability, score, seconds, config.validation.n_resamples, config.seed)
 
 
-def fit_all(data: StudyData, config: StudyConfig, private: Path) -> tuple[dict[str, Arrays], Comparison | None]:
+def fit_all(
+    data: StudyData, config: StudyConfig, private: Path, n_jobs: int = 1, progress: bool = False
+) -> tuple[dict[str, Arrays], Comparison | None]:
     """Fit to the whole training cohort; with a second cohort, its predictions as a comparison."""
     period, last = data.periods[0], data.periods[-1]
     store = private / "fits" / _digest(period, config, last.labels.cohort.subject)
     everybody = np.ones(len(period.labels.Y), dtype=bool)
     new = _rows(last, np.ones(len(last.labels.Y), dtype=bool))
     task = Task(TEMPORAL, _rows(period, everybody), period.labels.Y, new, store, config, data.outcomes.names)
-    results = run_task(task)
+    results = {method: result for _, method, result in _run([task], n_jobs, progress, "Whole cohort")}
+    results["features"] = task.features()
     if len(data.periods) == 1:
         return results, None
     chosen = methods(config)
@@ -230,14 +223,12 @@ def _digest(period: Period, config: StudyConfig, which: npt.NDArray[Any]) -> str
     return fingerprint(matrix.data, matrix.indices, matrix.indptr, period.labels.Y, which, settings)
 
 
-def _run(tasks: list[Task], n_jobs: int, progress: bool, title: str) -> Any:
-    """Yield tasks with their results, as they finish."""
+def _run(tasks: list[Task], n_jobs: int, progress: bool, title: str) -> Iterator[tuple[Task, str, Arrays]]:
+    """Yield every task and method with its result, in order."""
     from joblib import Parallel, delayed
     from tqdm.auto import tqdm
 
-    bar = tqdm(total=len(tasks), desc=title, disable=not progress)
-    with bar:
-        runs = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(run_task)(task) for task in tasks)
-        for task, result in zip(tasks, runs, strict=True):
-            bar.update()
-            yield task, result
+    pairs = [(task, method) for task in tasks for method in methods(task.config)]
+    runs = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(run_task)(*pair) for pair in pairs)
+    for (task, method), result in zip(pairs, tqdm(runs, title, len(pairs), disable=not progress), strict=True):
+        yield task, method, result

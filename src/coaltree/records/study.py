@@ -168,7 +168,7 @@ def run_study(
     private : path
         Folder for imported events, labels and finished fits. It names subjects: do not share it.
     n_jobs : int
-        Folds that run side by side, as in joblib.
+        Fits that run side by side, as in joblib.
     progress : bool
         Show a bar.
     connection : ibis backend, optional
@@ -184,7 +184,7 @@ def run_study(
             f"{2 * config.validation.n_folds}, and fewer than {FEWEST} are not shown."
         )
     cross_validation = cross_validate(data, config, folder, n_jobs, progress)
-    fits, temporal = fit_all(data, config, folder)
+    fits, temporal = fit_all(data, config, folder, n_jobs, progress)
     tree, support = None, None
     if "children" in fits[PROBIT]:
         tree = Tree(fits[PROBIT]["children"], fits[PROBIT]["times"], data.outcomes.names)
