@@ -18,12 +18,15 @@ from papers.henao_lucas.records.run import (
     QUICK_SEED,
     QUICK_SUBJECTS,
     every_day,
+    most_alike,
     overlap,
     planted,
     scores,
+    steps,
     tasks,
 )
 
+import coaltree as ct
 from coaltree.records.outcomes import load_outcomes
 from coaltree.records.simulate import simulate_cohort
 from coaltree.regression.comparison import Comparison
@@ -74,6 +77,14 @@ def test_planted_outcomes_have_names(tmp_path):
     assert len(names) >= 2
     assert len(set(names)) == len(names)
     assert set(names) <= {outcome.name for outcome in load_outcomes().outcomes}
+
+
+def test_steps_between_nodes():
+    tree = ct.Tree([[0, 1], [2, 3], [5, 6], [4, 7]], [1.0, 2.0, 3.0, 4.0], list("abcde"))
+    assert [steps(tree, 0, node) for node in (0, 1, 5, 2, 4, 8)] == [0, 2, 1, 4, 4, 3]
+    assert steps(tree, 8, 0) == 3
+    assert most_alike(tree, ["a", "b", "c"]) == 7
+    assert most_alike(tree, ["d"]) == 3
 
 
 def test_the_sample_is_a_task_only_if_it_is_there(tmp_path):
