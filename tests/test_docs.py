@@ -9,6 +9,7 @@ import importlib.util
 import re
 import shlex
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,12 @@ def test_every_page_is_in_the_contents():
             seen.add(page)
             waiting += children(page)
     assert seen == set(PAGES)
+
+
+def test_the_first_page_names_every_extra():
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    listed = re.search(r"The extras are (.+?): `pip", PAGES["index"], flags=re.DOTALL)[1]
+    assert set(re.findall(r"`(\w+)`", listed)) == set(settings["project"]["optional-dependencies"])
 
 
 @pytest.mark.parametrize("name", sorted(name for name in PAGES if (DOCS / f"{name}.md").exists()))

@@ -312,11 +312,11 @@ def test_damaged_text_is_read_or_refused(tree, data):
 
 @pytest.mark.parametrize("piece", ["(", ")", "'", "''", "[", "]", ",", ":", "a", "a ", "(a:1,", "[]", "'a'", "1"])
 def test_garbage_takes_linear_time(piece):
-    started = time.perf_counter()
+    started = time.process_time()
     for prefix in ("", "(a:1,'", "(a:", "("):
         with pytest.raises(ValueError, match=r"character \d+|empty"):
             from_newick(prefix + piece * 20_000)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("shape", ["random", "caterpillar"])

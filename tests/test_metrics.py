@@ -96,9 +96,9 @@ def test_caterpillar_and_size():
     rng = np.random.default_rng(0)
     for tree in (caterpillar(20_000), random_tree(rng, 2_500)):
         labels = rng.integers(10, size=tree.n_leaves)
-        start = time.perf_counter()
+        start = time.process_time()
         curve = metrics.ari_curve(tree, labels)
-        assert time.perf_counter() - start < 1.0
+        assert time.process_time() - start < 1.0
         assert curve.ari[0] == 0.0
         assert curve.ari[-1] == 1.0
         assert 0 <= metrics.subtree_score(tree, labels) < 0.3
@@ -254,9 +254,9 @@ def test_tree_distances_agree_with_dendropy(seed):
 def test_tree_distances_are_fast_on_large_trees():
     rng = np.random.default_rng(0)
     a, b = random_tree(rng, 20_000), caterpillar(20_000)
-    start = time.perf_counter()
+    start = time.process_time()
     assert metrics.robinson_foulds(a, b) > 39_000
-    assert time.perf_counter() - start < 5.0
+    assert time.process_time() - start < 5.0
 
 
 def test_trees_over_different_leaves():

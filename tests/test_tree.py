@@ -227,9 +227,9 @@ def test_bad_nodes(node, error):
 def test_hundred_thousand_leaves(shape):
     n = 100_000
     tree = random_tree(np.random.default_rng(0), n) if shape == "random" else caterpillar(n)
-    started = time.perf_counter()
+    started = time.process_time()
     tree = Tree(tree.children, tree.times)
-    assert time.perf_counter() - started < 1  # takes milliseconds; a Python loop over nodes would not
+    assert time.process_time() - started < 1  # takes milliseconds; a Python loop over nodes would not
     assert tree.sizes()[-1] == n
     np.testing.assert_array_equal(np.sort(tree.leaf_order()), np.arange(n))
     labels = tree.cut(n_clusters=1000)

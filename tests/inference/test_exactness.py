@@ -14,7 +14,7 @@ from tests.reference.exact import exact_posterior
 from tests.seeds import seed
 
 CASES = [(3, 1, 0.0), (3, 2, 0.0), (3, 8, 0.2), (4, 2, 0.3), (4, 3, 0.0), (4, 16, 0.0)]
-N_BATCHES, BATCH = 20, 1000
+N_BATCHES, BATCH = 40, 500  # with fewer batches, errors of their mean have the long tails of Student's t
 
 
 def data(n, d, leaf_noise):
@@ -35,14 +35,14 @@ def statistics(children, times, weights, n):
 
 
 def pooled(batches):
-    """Evidence-weighted mean of batches with its standard error (delta method), and the pooled log evidence."""
+    """Evidence-weighted mean of batches, and the pooled log evidence, each with its standard error (delta method)."""
     log_z = np.array([b[0] for b in batches])
     values = np.array([b[1] for b in batches])
     w = np.exp(log_z - log_z.max())
     w /= w.sum()
     mean = w @ values
     error = np.sqrt(np.einsum("b,bs->s", w**2, (values - mean) ** 2) * len(w) / (len(w) - 1))
-    return mean, error, np.logaddexp.reduce(log_z) - np.log(len(w))
+    return mean, error, np.logaddexp.reduce(log_z) - np.log(len(w)), w.std(ddof=1) * np.sqrt(len(w))
 
 
 def disagreement(estimate, error, exact, rarest=0.0):
@@ -67,9 +67,10 @@ def test_sampler_agrees_with_quadrature(method, n, d, leaf_noise):
             random_state=seed(1000 * n + 50 * d + b),
         )
         batches.append((post.log_evidence, statistics(post.children, post.times, post.weights, n)))
-    estimate, error, log_evidence = pooled(batches)
-    assert log_evidence == pytest.approx(exact.log_evidence, abs=0.03)
-    assert disagreement(estimate, error, exact) < 4
+    estimate, error, log_evidence, log_evidence_error = pooled(batches)
+    assert log_evidence == pytest.approx(exact.log_evidence, abs=4.5 * (log_evidence_error + 1e-4))
+    assert log_evidence_error < 0.05  # 0.002 to 0.02 as a rule; with more the agreement would say little
+    assert disagreement(estimate, error, exact) < 4.5
 
 
 @pytest.mark.parametrize("method", ["tpost", "smc1"])
@@ -85,7 +86,7 @@ def test_the_papers_literal_weight_fails():
     X, exact = data(n, d, leaf_noise), truth(n, d, leaf_noise)
     rng = np.random.default_rng(seed(3))
     batches, size = [], 250  # at this size the error is far beyond the standard error already
-    for _ in range(N_BATCHES):
+    for _ in range(20):
         children = np.zeros((size, 2, 2), dtype=int)
         times, log_w = np.zeros((size, 2)), np.zeros(size)
         for m in range(size):
@@ -109,7 +110,7 @@ def test_the_papers_literal_weight_fails():
                 children[m, k], times[m, k] = (i, j), now
         w = np.exp(log_w - log_w.max())
         batches.append((np.log(w.mean()) + log_w.max(), statistics(children, times, w / w.sum(), n)))
-    estimate, error, _ = pooled(batches)
+    estimate, error, _, _ = pooled(batches)
     assert disagreement(estimate, error, exact) > 6
 
 

@@ -177,7 +177,7 @@ def test_kronecker_is_faster(rng):
     for separable in (True, False):
         family = GaussianProcess(IMAGE, pixels(32, 32), separable=separable)
         state = family.start(np.eye(1024))
-        begin = time.perf_counter()
+        begin = time.process_time()
         family.update(state, np.eye(1024), 100, np.random.default_rng(0))
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(time.process_time() - begin)
     assert seconds[1] > 5 * seconds[0]

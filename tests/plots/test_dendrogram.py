@@ -206,11 +206,11 @@ def test_two_leaves():
 def test_large_trees_are_fast_and_unlabelled():
     rng = np.random.default_rng(0)
     for tree in (random_tree(rng, 5_000), caterpillar(5_000)):
-        start = time.perf_counter()
+        start = time.process_time()
         ax = plot_dendrogram(tree, n_clusters=6)
         assert len(ax.collections) <= 3
         assert render(ax)
-        assert time.perf_counter() - start < 5.0
+        assert time.process_time() - start < 5.0
         assert ax.get_ylabel() == "5,000 leaves"
     ax = plot_dendrogram(random_tree(rng, 5_000), n_clusters=6)
     sizes = [int(text.get_text().replace(",", "")) for text in ax.get_yticklabels()]

@@ -114,8 +114,9 @@ def test_found_by_more_examples():
     three = ct.Tree([[0, 1], [2, 3]], [0.0, 1.0])
     assert ct.log_joint(three, [[1.0, np.nan], [2.0, 0.0], [1.0, 1.0]]) == -math.inf
     assert ct.log_joint(three, [[1.0, np.nan], [1.0, 0.0], [1.0, 1.0]]) == math.inf
+    assert gig.log_bessel_k(0.1, 1e-160) == pytest.approx(38.4702, abs=1e-4)
     with pytest.raises(ValueError, match="z must be"):
-        gig.log_bessel_k(0.1, 1e-160)
+        gig.log_bessel_k(0.1, 1e-301)
     with pytest.raises(ValueError, match="eps must be 0 or"):
         gig.log_integral(2.1, 1e-160, 1e-160)
     assert np.isfinite(gig.log_integral([1, 2, 2.1, 3, 50], 1e-305, 1.0)).all()

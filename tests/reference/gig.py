@@ -1,4 +1,4 @@
-"""log I(d, ε, λ, r) with the exponent in 40 digits by mpmath."""
+"""log I(d, ε, λ, r) with the exponent in 40 digits, and log K_ν(z) in 80, by mpmath."""
 
 from __future__ import annotations
 
@@ -44,3 +44,9 @@ def log_integral(d, eps, lam, r):
             for x, weight in zip(NODES, WEIGHTS, strict=True):
                 total += weight * float(mp.exp(h(centre + half * mp.mpf(float(x))) - top))
         return top + mp.log(total * half)
+
+
+def log_bessel_k(nu, z):
+    """80 digits, because mpmath's two terms cancel as ν → 0."""
+    with mp.workdps(80):
+        return mp.log(mp.besselk(mp.mpf(float(nu)), mp.mpf(float(z))))

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import zeta
 
 from coaltree._compile import inline, kernel
 from coaltree.model import concave
@@ -195,11 +196,46 @@ def _sample(d: float, eps: float, lam: float, r: float, stream: Stream, out: Flo
         out[i] = draw_time(d, eps, lam, r, stream)[0]
 
 
+# Below this z the product λε = z² of the integral could underflow, and what is left out below, of order z², is nothing.
+_SMALL_Z = 1e-100
+# ζ(2k + 1)/(2k + 1), last to first; the next adds less than 1e-12 to log K for orders up to 0.09.
+_ODD_ZETA = np.array([zeta(k) / k for k in (9, 7, 5, 3)])
+
+
+@inline
+def log_bessel_k_at_small(nu: float, z: float) -> float:
+    """log K_ν(z) for ν ≥ 0 and z < _SMALL_Z, by the terms of order z^−ν and z^ν, with L = log 2/z.
+
+    ½ Γ(ν) e^(νL) where the second term is negligible; for smaller ν, where it is not, both as
+
+        K_ν = √(πν / sin πν) sinh(δ) / ν,
+        δ = νL + ½ log Γ(1 + ν)/Γ(1 − ν) = ν (L − γ − Σ_k ζ(2k + 1) ν^2k / (2k + 1)),
+
+    which does not cancel as ν → 0.
+    """
+    log_ratio = math.log(2.0) - math.log(z)  # 2/z could overflow
+    if nu > 0.09:
+        return nu * log_ratio + math.lgamma(nu) - math.log(2.0)
+    series = 0.0
+    for k in range(_ODD_ZETA.shape[0]):
+        series = nu * nu * (series + _ODD_ZETA[k])
+    growth = log_ratio - np.euler_gamma - series
+    delta = nu * growth
+    log_value = math.log(growth)
+    if delta > 0.0:
+        log_value += math.log(math.sinh(delta) / delta) - 0.5 * math.log(math.sin(math.pi * nu) / (math.pi * nu))
+    return log_value
+
+
 @kernel
 def _log_bessel_k(nu: Floats, z: Floats, out: Floats) -> None:
     for i in range(out.size):
-        # K_ν(z) = ½ I(d, ε, λ, 0) at d = 2 + 2ν, ε = λ = z.
-        out[i] = log_local(2.0 + 2.0 * abs(nu[i]), z[i], z[i], 0.0) - math.log(2.0)
+        order = abs(nu[i])
+        if z[i] < _SMALL_Z:
+            out[i] = log_bessel_k_at_small(order, z[i])
+        else:
+            # K_ν(z) = ½ I(d, ε, λ, 0) at d = 2 + 2ν, ε = λ = z.
+            out[i] = log_local(2.0 + 2.0 * order, z[i], z[i], 0.0) - math.log(2.0)
 
 
 def _broadcast(run: Callable[..., None], columns: Sequence[Floats], width: int | None = None) -> Any:
@@ -277,8 +313,8 @@ def log_integral(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: np
 
 
 def log_bessel_k(nu: npt.ArrayLike, z: npt.ArrayLike) -> Any:
-    """log K_ν(z), modified Bessel function of the second kind, any real order, z > 0, without overflow."""
-    return _broadcast(_log_bessel_k, _check({"nu": -1.0, "z": math.sqrt(_SMALLEST_PRODUCT)}, nu=nu, z=z))
+    """log K_ν(z), modified Bessel function of the second kind, any real order, z from 1e-300 on, without overflow."""
+    return _broadcast(_log_bessel_k, _check({"nu": -1.0, "z": _SMALLEST}, nu=nu, z=z))
 
 
 def mode(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: npt.ArrayLike = 0.0) -> Any:
