@@ -4,6 +4,7 @@ import csv
 import io
 import os
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,8 @@ from typer.testing import CliRunner
 from coaltree.cli import app
 from coaltree.records.simulate import simulate_cohort
 from coaltree.records.study import FEWEST, attrition_table, shown_count, shown_labels
+from coaltree.regression.comparison import Comparison
+from coaltree.report.records import draw_figures
 from tests.records.test_study import CONFIG
 from tests.seeds import seed
 
@@ -130,6 +133,23 @@ def test_small_numbers_cannot_be_subtracted(study):
             assert n is None or not 0 < total - n < FEWEST, row
         for before, after in zip(tables[steps], tables[steps][1:], strict=False):
             assert int(before["left"]) - int(after["left"]) == int(after["removed"])
+
+
+def test_small_numbers_are_hidden_in_pictures():
+    Y = np.zeros((60, 2))
+    Y[:4, 0], Y[:20, 1] = 1.0, 1.0
+    p = np.random.default_rng(seed(6)).random((1, *Y.shape))
+    comparison = Comparison(("ridge",), ("rare", "common"), Y, np.zeros(60, int), p, p, np.ones((1, 1)), 20)
+    study = SimpleNamespace(
+        cross_validation=comparison,
+        temporal=None,
+        tree=None,
+        curves=None,
+        config=SimpleNamespace(validation=SimpleNamespace(level=0.9)),
+    )
+    figure = draw_figures(study)["auc-cross-validation"]
+    figure.canvas.draw()  # labels are made anew when drawn
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["common  (20)", "rare  (<11)"]
 
 
 def test_rules_of_what_is_shown():

@@ -202,6 +202,7 @@ def plot_auc(
     *,
     methods: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
+    events: Sequence[str] | None = None,
     level: float = 0.95,
 ) -> Axes:
     """Draw the area under the ROC curve of every outcome and method with intervals, the rarest outcome on top.
@@ -216,6 +217,8 @@ def plot_auc(
         Methods to draw; all by default. The first is drawn large and in front.
     labels : sequence of str, optional
         Names of the methods in the legend.
+    events : sequence of str, optional
+        What is told of every outcome's events; their number by default.
     level : float
         Level of the intervals.
 
@@ -226,6 +229,9 @@ def plot_auc(
     """
     chosen, texts = _choose_methods(comparison, methods, labels)
     n_outcomes, n_methods = len(comparison.outcomes), len(chosen)
+    counts = [f"{n:,}" for n in comparison.n_events] if events is None else events
+    if len(counts) != n_outcomes:
+        raise ValueError(f"events must tell of {n_outcomes} outcomes, got {len(counts)}.")
     order = np.argsort(-comparison.n_events, kind="stable")  # the axis runs upwards: the rarest outcome comes last
     if ax is None:
         per_outcome = 0.16 + 0.045 * n_methods
@@ -256,7 +262,7 @@ def plot_auc(
         )
     ax.set_yticks(
         range(n_outcomes),
-        [f"{plain(comparison.outcomes[j], _LONGEST_NAME)}  ({comparison.n_events[j]:,})" for j in order],
+        [f"{plain(comparison.outcomes[j], _LONGEST_NAME)}  ({counts[j]})" for j in order],
         fontsize=float(np.clip(0.6 * room, 5.5, 9.0)),
         color=INK,
     )

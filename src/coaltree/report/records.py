@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +47,13 @@ def draw_figures(result: StudyResult) -> dict[str, Figure]:
         comparisons["temporal"] = result.temporal
     for name, comparison in comparisons.items():
         fig = Figure(figsize=(7.5, 1.6 + 0.34 * len(comparison.outcomes)), layout="constrained")
-        ax = plot_auc(comparison, fig.add_subplot(), labels=labels, level=result.config.validation.level)
-        _hide_small_counts(ax)
+        plot_auc(
+            comparison,
+            fig.add_subplot(),
+            labels=labels,
+            events=[str(shown_count(int(n))) for n in comparison.n_events],
+            level=result.config.validation.level,
+        )
         figures[f"auc-{name}"] = fig
         fig = Figure(figsize=(5.0, 4.6), layout="constrained")
         plot_calibration(comparison, fig.add_subplot(), labels=labels, n_bins=calibration_bins(comparison))
@@ -64,13 +68,6 @@ def draw_figures(result: StudyResult) -> dict[str, Figure]:
         plot_cost_curves(result.curves, fig.add_subplot())
         figures["cost"] = fig
     return figures
-
-
-def _hide_small_counts(ax: Any) -> None:
-    """Replace numbers of events from 1 to 10 behind the names of outcomes."""
-    for label in ax.get_yticklabels():
-        label.set_text(re.sub(r"\((\d+)\)$", lambda found: f"({shown_count(int(found[1]))})", label.get_text()))
-    ax.set_yticks(ax.get_yticks(), [label.get_text() for label in ax.get_yticklabels()])
 
 
 def write_report(result: StudyResult, figures: dict[str, Figure], path: str | Path) -> None:
