@@ -121,10 +121,10 @@ def agglomerate_truncated(state: Particles, state_list: Shortlist, d: float) -> 
     listed = state_list
     n = state.node.shape[1]
     now = 0.0
-    room = np.empty((2, max(listed.value.shape[1], n)))
+    room, fresh = np.empty((2, max(listed.value.shape[1], n))), np.empty(n)
     for stage in range(n - 1):
         best = first_due(state, listed, d, n - stage, now, room)
-        fresh = merge(state, d, 0, stage, best.i, best.j, 0.5 * best.wait)
+        merge(state, d, 0, stage, best.i, best.j, 0.5 * best.wait, fresh)
         now = state.times[0, stage]
         strike_out(listed, 0, best.i, best.j, n - stage - 1)
         for q in range(n - stage - 1):
@@ -134,6 +134,7 @@ def agglomerate_truncated(state: Particles, state_list: Shortlist, d: float) -> 
 def build_truncated(eps: Floats, d: int, leaf_noise: Floats) -> tuple[Ints, Floats]:
     """Children (n−1, 2) and times (n−1,) from packed squared distances `eps` (P,), which are overwritten."""
     n = len(leaf_noise)
-    state = start(eps[:0], leaf_noise, 1, np.random.default_rng(0), with_cache=False)._replace(eps=eps[None])
+    state = start(eps[:0], leaf_noise, 1, np.random.default_rng(0), with_cache=False)
+    state = state._replace(leaves=eps, eps=eps[None])
     agglomerate_truncated(state, start_list(1, min(len(eps), ROOM * n)), float(d))
     return state.children[0], state.times[0]

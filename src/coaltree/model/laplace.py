@@ -62,8 +62,8 @@ def fast_log(x: float) -> float:
 
 @inline
 def fast_exp(x: float) -> float:
-    """exp x for x ≤ 700; below −700 no smaller than there."""
-    x = x if x > -700.0 else -700.0
+    """exp x for x ≤ 700; below −700 no smaller than there; NaN of NaN."""
+    x = -700.0 if x <= -700.0 else x
     rounded = x * (1.0 / _LN2) + _ROUND
     power = rounded - _ROUND
     x = (x - power * _LN2_HIGH) - power * _LN2_LOW
@@ -114,6 +114,15 @@ def log_local_laplace_all(d: float, lam: float, eps: Floats, r: Floats, out: Flo
         scaled = fast_erfcx(y)
         share = 1.0 - 0.5 * fast_exp(-y * y) * scaled if inside else 0.5 * scaled
         out[k] = p * fast_log(v) - a - 0.5 * lam * (v - low) + fast_log(math.sqrt(math.pi) / half * share)
+
+
+@inline
+def pad(eps: Floats, r: Floats, n: int) -> int:
+    """Fill up n pairs to a multiple of four, which take no longer than one of them; returns that."""
+    stop = (n + 3) // 4 * 4
+    for k in range(n, stop):
+        eps[k] = r[k] = 1.0
+    return stop
 
 
 @inline
