@@ -102,14 +102,14 @@ def test_due_times_rise_faster_the_farther_apart_as_the_rate_falls():
 
 @kernel
 def bounds(d, lam, v, eps, r, out):
-    overdue.floors(d, lam, eps, r, out)
+    overdue.floors(d, lam, eps, r, out, np.empty((4, eps.size)))
     return farthest(MEAN, d, lam, v)
 
 
 def test_bounds_of_the_mean():
     """Beyond `farthest` no mean is smaller; no mean wait is below its floor, nor far above it where pairs crowd."""
     rng = np.random.default_rng(seed(5))
-    tight = []
+    tight, fair = [], []
     for _ in range(300):
         d, lam = float(rng.integers(1, 300)), 10 ** rng.uniform(0, 6)
         eps, r = 10 ** rng.uniform(-5, 5, size=20), 10 ** rng.uniform(-6, 3, size=20)
@@ -121,7 +121,10 @@ def test_bounds_of_the_mean():
         assert np.all(floor <= wait + 1e-9 * r)
         crowded = (lam * r > 1000 * d) & (d * r > eps)
         tight += list(wait[crowded] / floor[crowded] - 1)
+        overdue_pairs = d * r > eps
+        fair += list(wait[overdue_pairs] / floor[overdue_pairs] - 1)
     assert np.median(tight) < 0.02
+    assert np.quantile(fair, 0.9) < 0.2
 
 
 def test_table_of_means():

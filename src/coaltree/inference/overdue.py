@@ -17,11 +17,14 @@ from coaltree.inference.due import MEAN, comes_first, farthest
 from coaltree.inference.particles import Floats, Ints, Particles, merge, slots, start
 from coaltree.inference.shortlist import Shortlist, Slots, enlist, refill, start_list, strike_out
 from coaltree.model import gig
+from coaltree.model.laplace import fast_exp
 
 # The list reaches this many times as far as pairs may come first at the time.
 LONGER = 1.3
 # Room in the list, per leaf.
 ROOM = 64
+# Where the stretches of a bound begin and end: a wait is about 1.
+_STRETCHES = np.array([0.0, 0.25, 0.5, 1.0, 1.5, 2.5, 4.0, 7.0, 40.0])
 # Relative slack for rounding.
 _ROUNDING = 1e-9
 
@@ -35,25 +38,46 @@ class Best(NamedTuple):
 
 
 @inline
-def floors(d: float, lam: float, eps: Floats, r: Floats, out: Floats) -> None:
+def floors(d: float, lam: float, eps: Floats, r: Floats, out: Floats, room: Floats) -> None:
     """Lower bounds of the mean of v − r given v > r for many pairs, in arithmetic that compilers turn into vectors.
 
-    Truncation only raises the mean of v, of which (c + √(c² + λε))/λ is a bound (Segura 2011). And if the log density
-    falls nowhere beyond r faster than at the rate η the mean wait is at least 1/η. That rate is λ/2 + β(v),
-    β = (d − ε/v)/2v, with β at its largest, d²/8ε, at v = 2ε/d; if that is 80/λ or more beyond r, it is as good as
-    never reached, and η is the rate at r + 80/λ.
+    Truncation only raises the mean of v, of which (c + √(c² + λε))/λ is a bound (Segura 2011). And beyond r the log
+    density falls at the rate λ/2 + β(v), β = (d − ε/v)/2v: a density that falls faster everywhere has the smaller mean
+    (likelihood ratio order). Here it is one that falls on each of a few stretches at the largest rate there, and ends
+    after the last. Their lengths are in units of one over the largest rate of all, but for a peak of β, d²/8ε at
+    v = 2ε/d, that is 80/λ or more beyond r; any unit would give a bound. `room` (4, …) is scratch.
     """
     c = 0.5 * ((3.0 if d >= 3.0 else 2.0) - d)
-    for k in range(eps.size):
+    n = eps.size
+    unit, height, mass, moment = room[0, :n], room[1, :n], room[2, :n], room[3, :n]
+    for k in range(n):
         e, low = eps[k], r[k]
         root = math.sqrt(c * c + lam * e)
-        mean = e / (root - c) if c < 0.0 else (c + root) / lam
+        out[k] = (e / (root - c) if c < 0.0 else (c + root) / lam) - low
         at = low + 80.0 / lam if d * low < 2.0 * e else low
         rate = 0.5 * (d - e / at) / at
         rate = 0.125 * d * d / e if d * low < 2.0 * e and d * at >= 2.0 * e else rate
-        rate = rate if rate > 0.0 else 0.0
-        wait = 1.0 / (0.5 * lam + rate)
-        out[k] = (wait if wait > mean - low else mean - low) * (1.0 - _ROUNDING) - _ROUNDING * low
+        unit[k] = 1.0 / (0.5 * lam + (rate if rate > 0.0 else 0.0))
+        height[k], mass[k], moment[k] = 1.0, 0.0, 0.0
+    for stretch in range(_STRETCHES.size - 1):
+        first, second = _STRETCHES[stretch], _STRETCHES[stretch + 1]
+        for k in range(n):
+            e, start = eps[k], first * unit[k]
+            left, right = r[k] + start, r[k] + second * unit[k]
+            rate, other = 0.5 * (d - e / left) / left, 0.5 * (d - e / right) / right
+            rate = rate if rate > other else other
+            rate = 0.125 * d * d / e if d * left < 2.0 * e and d * right > 2.0 * e else rate
+            rate = (0.5 * lam + rate) * unit[k]
+            rate = rate if rate > 0.05 else 0.05  # a faster fall is a bound too, and 0 no divisor
+            fall = rate * (second - first)
+            left_over = fast_exp(-fall)
+            share = height[k] * (1.0 - left_over) / rate
+            mass[k] += share
+            moment[k] += share * first + height[k] * (1.0 - left_over * (1.0 + fall)) / (rate * rate)
+            height[k] *= left_over
+    for k in range(n):
+        wait = moment[k] / mass[k] * unit[k]
+        out[k] = (wait if wait > out[k] else out[k]) * (1.0 - _ROUNDING) - _ROUNDING * r[k]
 
 
 @inline
@@ -68,13 +92,13 @@ def improve(
     best: Best,
     room: Floats,
 ) -> Best:
-    """The best so far, or one of many pairs of slots if it comes first; `room` (2, …) is scratch."""
+    """The best so far, or one of many pairs of slots if it comes first; `room` (6, …) is scratch."""
     offset, node = state.offset[0], state.node[0]
     n = eps.size
     r, floor = room[0, :n], room[1, :n]
     for k in range(n):
         r[k] = 2.0 * now + (offset[higher[k]] + offset[lower[k]])
-    floors(d, lam, eps, r, floor)
+    floors(d, lam, eps, r, floor, room[2:])
     # The most promising first, so that few others need a look.
     promising = int(np.argmin(floor))
     for step in range(n + 1):
@@ -121,7 +145,7 @@ def agglomerate_truncated(state: Particles, state_list: Shortlist, d: float) -> 
     listed = state_list
     n = state.node.shape[1]
     now = 0.0
-    room, fresh = np.empty((2, max(listed.value.shape[1], n))), np.empty(n)
+    room, fresh = np.empty((6, max(listed.value.shape[1], n))), np.empty(n)
     for stage in range(n - 1):
         best = first_due(state, listed, d, n - stage, now, room)
         merge(state, d, 0, stage, best.i, best.j, 0.5 * best.wait, fresh)
