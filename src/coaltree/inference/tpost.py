@@ -18,7 +18,7 @@ from coaltree.inference.particles import Floats, Ints, Particles, distances, mer
 from coaltree.inference.proposals import Retained, retained_slots
 from coaltree.inference.shortlist import Shortlist, Slots, copy_list, enlist, refill, strike_out
 from coaltree.model import gig
-from coaltree.model.laplace import exponentials, fast_exp, fast_log, log_local_laplace_all, pad
+from coaltree.model.laplace import exponentials, fast_exp, fast_log, log_local_laplace_all, log_local_laplace_many, pad
 from coaltree.randomness import uniform
 
 # Share of the total evidence, at most, that is never looked at in one step.
@@ -32,6 +32,8 @@ ROOM = 64
 # Cells an octave, and cells; the last holds all pairs that are closer still.
 _SHIFT = 52 - 3
 N_CELLS = 128
+# Fewer pairs are weighed without a look at where their modes are.
+_FEW = 64
 # The bound below holds of the evidence itself; Laplace's form of it is off by less than this factor.
 _LOG_LAPLACE = math.log(4.0)
 
@@ -235,7 +237,10 @@ def weigh(d: float, lam: float, n: int, eps: Floats, r: Floats, log_q: Floats, q
         return seen
     first, total = seen.n, seen.total
     many = first + pad(eps[first:], r[first:], n - first)
-    log_local_laplace_all(d, lam, eps[first:many], r[first:many], log_q[first:many])
+    if many - first < _FEW:
+        log_local_laplace_all(d, lam, eps[first:many], r[first:many], log_q[first:many])
+    else:
+        log_local_laplace_many(d, lam, eps[first:many], r[first:many], log_q[first:many])
     log_top = log_q[first:n].max()
     if log_top <= seen.log_top:
         log_top = seen.log_top
