@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import coaltree as ct
-from coaltree import CoalescentClustering
+from coaltree import CoalescentClustering, memory
 
 QUICK = {"n_iter": 5, "burn_in": 2, "n_particles": 8, "random_state": 0}
 X, CLASSES = make_blobs(36, n_features=4, centers=3, random_state=1)
@@ -181,3 +181,33 @@ def test_greedy(tmp_path):
     np.testing.assert_array_equal(model.predict(X + 0.1), model.labels_)
     model.save(tmp_path / "model.npz")
     assert CoalescentClustering.load(tmp_path / "model.npz").tree_ == model.tree_
+
+
+def test_greedy_by_neighbours(monkeypatch):
+    exact = CoalescentClustering(**QUICK, method="greedy").fit(X)
+    every = CoalescentClustering(**QUICK, method="greedy", neighbors=len(X) - 1).fit(X)
+    np.testing.assert_array_equal(every.tree_.children, exact.tree_.children)
+    np.testing.assert_allclose(every.tree_.times, exact.tree_.times, rtol=1e-8)
+    # The point of it: nowhere is there room for all pairs.
+    monkeypatch.setattr(memory, "available_memory", lambda: 4 * len(X) * (len(X) - 1) - 1)
+    with pytest.raises(MemoryError):
+        CoalescentClustering(**QUICK, method="greedy").fit(X)
+    few = CoalescentClustering(**QUICK, method="greedy", neighbors=5).fit(X)
+    assert few.n_clusters_ == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"neighbors": 0}, "neighbors must be"),
+        ({"neighbors": 2.5}, "neighbors must be"),
+        ({"neighbors": 5, "method": "auto"}, 'neighbors is for method="greedy"'),
+    ],
+)
+def test_neighbours_that_make_no_sense(changed, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        CoalescentClustering(**QUICK, **{"method": "greedy"} | changed).fit(X)
+    gaps = X.copy()
+    gaps[0, 0] = np.nan
+    with pytest.raises(ValueError, match="without missing entries"):
+        CoalescentClustering(**QUICK, method="greedy", neighbors=5).fit(gaps)

@@ -101,27 +101,32 @@ def test_due_times_rise_faster_the_farther_apart_as_the_rate_falls():
 
 
 @kernel
-def bounds(d, lam, v, eps, r, out):
+def bounds(d, lam, v, eps, r, out, close):
     overdue.floors(d, lam, eps, r, out)
+    overdue.close_floors(d, lam, eps, r, close, np.empty((4, eps.size)))
     return farthest(MEAN, d, lam, v)
 
 
 def test_bounds_of_the_mean():
     """Beyond `farthest` no mean is smaller; no mean wait is below its floor, nor far above it where pairs crowd."""
     rng = np.random.default_rng(seed(5))
-    tight = []
+    tight, fair = [], []
     for _ in range(300):
         d, lam = float(rng.integers(1, 300)), 10 ** rng.uniform(0, 6)
         eps, r = 10 ** rng.uniform(-5, 5, size=20), 10 ** rng.uniform(-6, 3, size=20)
         r[:10] = eps[:10] / d * 10 ** rng.uniform(-1, 1, size=10)
-        floor = np.empty(20)
+        floor, close = np.empty(20), np.empty(20)
         mean = gig.mean(d, eps[0], lam)
-        assert eps[0] <= bounds(d, lam, mean, eps, r, floor)
+        assert eps[0] <= bounds(d, lam, mean, eps, r, floor, close)
         wait = gig.mean(d, eps, lam, r) - r
         assert np.all(floor <= wait + 1e-9 * r)
+        assert np.all(close <= wait + 1e-9 * r)
         crowded = (lam * r > 1000 * d) & (d * r > eps)
         tight += list(wait[crowded] / floor[crowded] - 1)
+        late = d * r > eps
+        fair += list(wait[late] / close[late] - 1)
     assert np.median(tight) < 0.02
+    assert np.quantile(fair, 0.9) < 0.1
 
 
 def test_table_of_means():

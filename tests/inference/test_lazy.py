@@ -149,6 +149,7 @@ def laplace_twice(d, lam, eps, r, out):
         out[2, k] = laplace.fast_exp(-math.sqrt(eps[k]))
         out[3, k] = laplace.fast_log(eps[k])
         out[4, k] = laplace.fast_erfcx(r[k])
+    laplace.log_local_laplace_many(d, lam, eps, r, out[5])
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 16, 256, 1000])
@@ -158,10 +159,12 @@ def test_laplace_for_many_pairs_at_once(d):
     r[:100] = 0.0
     eps[100:200] = 0.0
     eps[300:400] = 1e-200
+    eps[1000:1400] = 1e-3 * r[1000:1400]  # all cut off at once
     for lam in (1.0, 1e3, 1e9):
-        out = np.empty((5, 2000))
+        out = np.empty((6, 2000))
         laplace_twice(float(d), lam, eps, r, out)
         np.testing.assert_allclose(out[0], out[1], rtol=2e-14, atol=1e-10)
+        np.testing.assert_allclose(out[5], out[0], rtol=2e-14, atol=1e-12)
         with np.errstate(divide="ignore"):
             np.testing.assert_allclose(out[2], np.exp(-np.sqrt(eps)), rtol=1e-13, atol=1e-300)
             np.testing.assert_allclose(out[3][eps > 0], np.log(eps[eps > 0]), rtol=1e-14, atol=1e-14)

@@ -6,6 +6,7 @@ import pytest
 import coaltree as ct
 from coaltree.inference import particles, smc
 from coaltree.inference.proposals import METHODS
+from coaltree.inference.shortlist import start_list
 from coaltree.model.diffusion import leaf_distances
 from tests.reference.weights import log_increments
 
@@ -92,7 +93,7 @@ def test_a_retained_particle_of_no_weight_survives():
     for weights in ([0.0, 0.0, 1.0], [0.0, 0.5, 0.5], [1.0, 0.0, 0.0]):
         state = particles.start(eps, noise, 3, np.random.default_rng(0), with_cache=False)
         state.log_joint[:] = [7.0, 8.0, 9.0]
-        smc.resample(state, 0, np.array(weights), True, np.random.default_rng(0))
+        smc.resample(state, 0, np.array(weights), True, np.random.default_rng(0), start_list(3, 0))
         assert state.log_joint[0] == 7.0
 
 
@@ -103,11 +104,27 @@ def test_resampling_overwrites_only_the_dead():
     state.cache[:] = np.arange(5)[:, None]
     state.log_joint[:] = np.arange(5)
     before = state.streams.copy()
-    smc.resample(state, 0, np.array([0.4, 0.2, 0.0, 0.4, 0.0]), False, np.random.default_rng(0))
+    smc.resample(state, 0, np.array([0.4, 0.2, 0.0, 0.4, 0.0]), False, np.random.default_rng(0), start_list(5, 0))
     np.testing.assert_array_equal(state.log_joint[[0, 1, 3]], [0, 1, 3])
     assert sorted(state.log_joint[[2, 4]]) == [0, 3]
     np.testing.assert_array_equal(state.cache[:, 0], state.log_joint)
     np.testing.assert_array_equal(state.streams, before)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_distances_of_the_leaves_are_shared_and_stay(method):
+    X = ct.sample_data(ct.sample_tree(12, random_state=1), 4, random_state=2)
+    eps, noise, _ = leaf_distances(X, None, 0.0)
+    state = particles.start(eps, noise, 5, np.random.default_rng(0), with_cache=False)
+    assert np.shares_memory(state.leaves, eps)
+    before = eps.copy()
+    settings = {"ess_threshold": 1.0, "n_jobs": 1}
+    results = [
+        smc.run(eps, 4, noise, 0.0, method=method, n_particles=5, rng=np.random.default_rng(0), **settings)
+        for _ in range(2)
+    ]
+    np.testing.assert_array_equal(eps, before)
+    assert results[0].times.tobytes() == results[1].times.tobytes()
 
 
 def test_merge_keeps_distances_of_the_means():

@@ -123,10 +123,12 @@ def test_rescaling_data_and_covariance_together_changes_nothing_but_the_unit():
 
 
 def test_auto_inserts_up_to_a_number_of_rows_and_columns():
-    assert choose_sampler("auto", MOST_ROWS, 2) == choose_sampler("auto", 2, MOST_COLUMNS) == "insertion"
-    assert choose_sampler("auto", MOST_ROWS + 1, 4) == "tpost"
-    assert choose_sampler("auto", 10, MOST_COLUMNS + 1) == "smc1"
-    assert choose_sampler("mpost2", 10, 10) == "mpost2"
+    inserted = ("insertion", 0.3)
+    assert choose_sampler("auto", MOST_ROWS, 2, 0.3) == choose_sampler("auto", 2, MOST_COLUMNS, 0.3) == inserted
+    assert choose_sampler("auto", MOST_ROWS + 1, 4, 0.3) == ("tpost", 0.3)
+    assert choose_sampler("auto", 10, MOST_COLUMNS + 1, 0.3) == ("smc1", 0.0)
+    assert choose_sampler("smc1", 10, MOST_COLUMNS + 1, 0.3) == ("smc1", 0.3)
+    assert choose_sampler("mpost2", 10, 10, 0.3) == ("mpost2", 0.3)
 
 
 def test_auto_runs_the_race_without_resampling():

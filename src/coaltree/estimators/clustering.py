@@ -62,6 +62,9 @@ class CoalescentClustering(
         File from which learning resumes after an interruption.
     n_dimensions : int, optional
         With precomputed distances, the dimension they were measured in. Default: their rank.
+    neighbors : int, optional
+        With ``method="greedy"`` and no missing entries: consider only this many nearest neighbours of every cluster,
+        so that memory grows as n and not as n². The tree is then an approximation; 16 is a good start.
 
     Attributes
     ----------
@@ -114,6 +117,7 @@ class CoalescentClustering(
         verbose: int = 0,
         checkpoint: Any = None,
         n_dimensions: int | None = None,
+        neighbors: int | None = None,
     ) -> None:
         self.covariance = covariance
         self.coordinates = coordinates
@@ -130,6 +134,7 @@ class CoalescentClustering(
         self.verbose = verbose
         self.checkpoint = checkpoint
         self.n_dimensions = n_dimensions
+        self.neighbors = neighbors
 
     def fit(self, X: Any, y: Any = None) -> CoalescentClustering:
         """Learn covariance and leaf noise, sample trees, cut the reported one.
@@ -160,6 +165,7 @@ class CoalescentClustering(
             names=names,
             progress=bool(self.verbose),
             checkpoint=self.checkpoint,
+            neighbors=self.neighbors,
         )
         self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
         self.covariance_, self.leaf_noise_ = learned.covariance, learned.leaf_noise

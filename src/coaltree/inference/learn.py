@@ -28,6 +28,7 @@ from tqdm import tqdm
 
 from coaltree.inference import moves, smc
 from coaltree.inference.due import PEAK
+from coaltree.inference.graph import build_by_graph
 from coaltree.inference.greedy import build
 from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
@@ -70,6 +71,7 @@ class Settings(NamedTuple):
     n_jobs: int | None = 1
     learn_noise: bool = True
     scale_move: bool = True
+    neighbors: int | None = None  # candidates of each cluster of a greedy tree, all if None
 
 
 class Learned(NamedTuple):
@@ -79,22 +81,26 @@ class Learned(NamedTuple):
     log_joint: list[float]
 
 
-def first_guess(X: Floats, family: CovarianceFamily, leaf_noise: Floats | None) -> Unknowns:
+def first_guess(
+    X: Floats, family: CovarianceFamily, leaf_noise: Floats | None, neighbors: int | None = None
+) -> Unknowns:
     """Begin with the covariance of the data and the greedy tree by peaks."""
     noise = np.full(len(X), FIRST_NOISE) if leaf_noise is None else leaf_noise
     if not np.isnan(X).any():
         covariance = family.start(np.atleast_2d(np.cov(X, rowvar=False)))
-        return Unknowns(_greedy_tree(pair_distances(covariance.whiten(X)), noise, X.shape[1]), covariance, noise)
+        return Unknowns(_greedy_tree(covariance.whiten(X), noise, neighbors), covariance, noise)
     variances = np.nanvar(X, axis=0)
     covariance = family.start(np.diag(variances))
     variances = np.maximum(np.diag(covariance.matrix()), 1e-6 * variances.mean())
-    tree = _greedy_tree(_shared_distances(X / np.sqrt(variances)), noise, X.shape[1])
+    tree = Tree(*build(_shared_distances(X / np.sqrt(variances)), X.shape[1], noise, PEAK))
     imputed = missing.impute_columns(tree, X, variances, noise, np.random.default_rng(0))
     return Unknowns(tree, covariance, noise, imputed)
 
 
-def _greedy_tree(eps: Floats, noise: Floats, d: int) -> Tree:
-    return Tree(*build(eps, d, noise, PEAK))
+def _greedy_tree(rows: Floats, noise: Floats, neighbors: int | None) -> Tree:
+    if neighbors is not None:
+        return Tree(*build_by_graph(rows, noise, PEAK, neighbors))
+    return Tree(*build(pair_distances(rows), rows.shape[1], noise, PEAK))
 
 
 def _shared_distances(rows: Floats) -> Floats:
@@ -133,7 +139,7 @@ def draw_tree(now: Unknowns, X: Floats, settings: Settings, rng: np.random.Gener
     rows = now.covariance.whiten(X)
     tree = now.tree
     if settings.method == GREEDY:
-        return now._replace(tree=_greedy_tree(pair_distances(rows), now.leaf_noise, X.shape[1]))
+        return now._replace(tree=_greedy_tree(rows, now.leaf_noise, settings.neighbors))
     if settings.n_particles > 1:
         tree = smc.conditional_draw(
             tree,
@@ -293,7 +299,7 @@ def run(
     run early and returns the iterations that are done.
     """
     learned = Learned([], []) if done is None else done
-    now = learned.draws[-1] if learned.draws else first_guess(X, family, leaf_noise)
+    now = learned.draws[-1] if learned.draws else first_guess(X, family, leaf_noise, settings.neighbors)
     # Small matrices on many BLAS threads cost far more than they save.
     with (
         threadpool_limits(limits=1, user_api="blas"),

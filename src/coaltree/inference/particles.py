@@ -3,18 +3,19 @@
 A particle is a partly built tree. Its live clusters sit in slots 0 … live−1, and a pair (i, j), i > j, at place
 i(i−1)/2 + j of its packed rows: so the live pairs are always a contiguous prefix, which is all that is scanned or
 copied. A cluster is its node id, its birth time and its offset a = s − t, where N(m, s Φ) is its message; means are
-never needed, because squared distances obey a Lance–Williams recurrence.
+never needed, because squared distances obey a Lance–Williams recurrence. Until its first merge a particle reads the
+distances of the leaves, of which there is one copy for all.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from coaltree._compile import inline, kernel
+from coaltree._compile import inline
 from coaltree.randomness import Stream, make_streams
 
 Floats = npt.NDArray[np.float64]
@@ -24,7 +25,8 @@ Ints = npt.NDArray[np.int64]
 class Particles(NamedTuple):
     """M particles over n leaves; P = n(n−1)/2 pairs."""
 
-    eps: Floats  # (M, P) squared distance of each live pair
+    leaves: Floats  # (P,) squared distance of each pair of leaves, shared
+    eps: Floats  # (M, P) squared distance of each live pair, from the first merge on
     cache: Floats  # (M, P) what the method remembers of each pair; (M, 0) if nothing
     offset: Floats  # (M, n) a = s − t of each slot
     born: Floats  # (M, n) time at which the cluster in each slot was made
@@ -37,10 +39,11 @@ class Particles(NamedTuple):
 
 
 def start(eps: Floats, leaf_noise: Floats, n_particles: int, rng: np.random.Generator, with_cache: bool) -> Particles:
-    """Particles with every leaf alone."""
+    """Particles with every leaf alone. They read `eps` (P,), and do not change it."""
     n = len(leaf_noise)
     return Particles(
-        eps=np.repeat(eps[None], n_particles, axis=0),
+        leaves=eps,
+        eps=np.empty((n_particles, len(eps))),
         cache=np.empty((n_particles, len(eps) if with_cache else 0)),
         offset=np.repeat(leaf_noise[None], n_particles, axis=0),
         born=np.zeros((n_particles, n)),
@@ -71,13 +74,22 @@ def slots(pair: int) -> tuple[int, int]:
 
 
 @inline
-def merge(state: Particles, d: float, m: int, stage: int, i: int, j: int, delta: float) -> Floats:
+def distances(state: Particles, m: int, stage: int) -> Floats:
+    """Squared distances (P,) of particle m after `stage` merges."""
+    return state.eps[m] if stage > 0 else state.leaves
+
+
+@inline
+def merge(state: Particles, d: float, m: int, stage: int, i: int, j: int, delta: float, fresh: Floats) -> None:
     """Merge slots i > j of particle m, `delta` after the previous merge; stage counts from 0.
 
-    The new cluster takes slot j and the last live slot moves to i. Returns the squared distances (live−1,) of the new
-    cluster to the others by their new slots, ∞ to itself.
+    The new cluster takes slot j and the last live slot moves to i. `fresh` gets the squared distances (live−1, …) of
+    the new cluster to the others by their new slots, ∞ to itself.
     """
     eps, offset, node = state.eps[m], state.offset[m], state.node[m]
+    if stage == 0:
+        for pair in range(eps.size):
+            eps[pair] = state.leaves[pair]
     live = node.size - stage
     time = delta + (state.times[m, stage - 1] if stage > 0 else 0.0)
     var_i = time + offset[i]
@@ -95,7 +107,6 @@ def merge(state: Particles, d: float, m: int, stage: int, i: int, j: int, delta:
     last = live - 1
     shift = weight_i * weight_j * eps_ij
     row_i, row_j, row_last = i * (i - 1) // 2, j * (j - 1) // 2, last * (last - 1) // 2
-    fresh = np.empty(last)
     to_last = 0.0
     if i != last:
         to_last = max(weight_i * eps[row_last + i] + weight_j * eps[row_last + j] - shift, 0.0)
@@ -133,23 +144,29 @@ def merge(state: Particles, d: float, m: int, stage: int, i: int, j: int, delta:
         offset[i] = offset[last]
         state.born[m, i] = state.born[m, last]
         node[i] = node[last]
-    return fresh
 
 
-@kernel
-def copy(state: Particles, stage: int, target: Ints, source: Ints) -> None:
-    """Overwrite the particles in `target` with those in `source`, after `stage` merges; streams stay in place."""
+@inline
+def copy_start(to: Any, of: Any, n: int) -> None:
+    """Overwrite the first n values of a row with those of another: a plain loop, which compilers make a block copy."""
+    for k in range(n):
+        to[k] = of[k]
+
+
+@inline
+def copy(state: Particles, stage: int, to: int, of: int) -> None:
+    """Overwrite particle `to` with particle `of`, after `stage` merges; the stream stays in place."""
     live = state.node.shape[1] - stage
     n_pairs = live * (live - 1) // 2
-    for index in range(target.size):
-        to, of = target[index], source[index]
-        state.eps[to, :n_pairs] = state.eps[of, :n_pairs]
-        if state.cache.shape[1] > 0:
-            state.cache[to, :n_pairs] = state.cache[of, :n_pairs]
-        state.offset[to, :live] = state.offset[of, :live]
-        state.born[to, :live] = state.born[of, :live]
-        state.node[to, :live] = state.node[of, :live]
-        state.newest[to] = state.newest[of]
-        state.children[to, :stage] = state.children[of, :stage]
-        state.times[to, :stage] = state.times[of, :stage]
-        state.log_joint[to] = state.log_joint[of]
+    if stage > 0:
+        copy_start(state.eps[to], state.eps[of], n_pairs)
+    copy_start(state.cache[to], state.cache[of], min(state.cache.shape[1], n_pairs))
+    copy_start(state.offset[to], state.offset[of], live)
+    copy_start(state.born[to], state.born[of], live)
+    copy_start(state.node[to], state.node[of], live)
+    state.newest[to] = state.newest[of]
+    for merged in range(stage):
+        state.children[to, merged, 0] = state.children[of, merged, 0]
+        state.children[to, merged, 1] = state.children[of, merged, 1]
+    copy_start(state.times[to], state.times[of], stage)
+    state.log_joint[to] = state.log_joint[of]

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coaltree._compile import inline, kernel
-from coaltree.inference.particles import Floats, Ints, Particles, merge, place, slots
+from coaltree.inference.particles import Floats, Ints, Particles, distances, merge, place, slots
 from coaltree.model import gig, tables
 from coaltree.model.tables import Table
 from coaltree.randomness import uniform
@@ -142,9 +142,9 @@ def advance_local(
     """Merge once in each of the particles first … stop−1 by a local method; `out` gets log incremental weights."""
     live = state.node.shape[1] - stage
     lam = 0.5 * live * (live - 1)
-    log_q = np.empty(live * (live - 1) // 2)
+    log_q, fresh = np.empty(live * (live - 1) // 2), np.empty(live)
     for m in range(first, stop):
-        eps, offset, stream = state.eps[m], state.offset[m, :live], state.streams[m]
+        eps, offset, stream = distances(state, m, stage), state.offset[m, :live], state.streams[m]
         now = state.times[m, stage - 1] if stage > 0 else 0.0
         if method == POSTPOST:
             choices_postpost(d, lam, now, eps, offset, log_q)
@@ -162,4 +162,4 @@ def advance_local(
         r = 2.0 * now + offset[i] + offset[j]
         delta = retained.times[stage] - now if followed else gig.draw_time(d, eps[chosen], lam, r, stream)[1]
         out[m] = log_total - log_q[chosen] + gig.log_local(d, eps[chosen], lam, r)
-        merge(state, d, m, stage, i, j, delta)
+        merge(state, d, m, stage, i, j, delta, fresh)

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._compile import inline, kernel
-from coaltree.inference.particles import Floats, Ints, Particles, merge, place
+from coaltree.inference.particles import Floats, Ints, Particles, distances, merge, place
 from coaltree.inference.proposals import Retained, retained_slots
-from coaltree.inference.shortlist import Shortlist, copy_list, enlist, smallest, start_list, strike_out
+from coaltree.inference.shortlist import Shortlist, enlist, smallest, start_list, strike_out
 from coaltree.model import concave, gig, tables
 from coaltree.model.tables import Table
 from coaltree.randomness import Stream, uniform
@@ -68,10 +68,9 @@ def start_race(n_particles: int, n: int, rng: np.random.Generator) -> Race:
 
 
 def copy_race(race: Race, target: Ints, source: Ints) -> None:
-    """Overwrite the particles in `target` with those in `source`."""
+    """Overwrite what the particles in `target` know, but for their lists, with what those in `source` do."""
     for array in (race.key, race.fate, race.until, race.fresh, race.step, race.first):
         array[target] = array[source]
-    copy_list(race.listed, target, source)
 
 
 @inline
@@ -135,13 +134,13 @@ def typical_wait(eps: Floats, d: float, live: int) -> float:
 
 
 @inline
-def move_horizon(state: Particles, race: Race, d: float, m: int, live: int, now: float) -> None:
+def move_horizon(state: Particles, race: Race, d: float, m: int, live: int, now: float, eps: Floats) -> None:
     """Find the pairs that are due next, as many as a quarter of the clusters or so."""
     limit = race.listed.limit
     if live <= FEW:
         limit[m] = math.inf
     elif limit[m] == -math.inf:
-        race.step[m] = max(typical_wait(state.eps[m], d, live), 1e-300)
+        race.step[m] = max(typical_wait(eps, d, live), 1e-300)
         limit[m] = now + race.step[m]
     else:
         merged = race.first[m] - live
@@ -151,7 +150,7 @@ def move_horizon(state: Particles, race: Race, d: float, m: int, live: int, now:
     race.listed.n_listed[m] = 0
     highest = state.offset[m, :live].max()
     for i in range(1, live):
-        look_at_row(state, race, d, m, i, i, state.eps[m, i * (i - 1) // 2 : i * (i + 1) // 2], highest)
+        look_at_row(state, race, d, m, i, i, eps[i * (i - 1) // 2 : i * (i + 1) // 2], highest)
 
 
 @inline
@@ -176,9 +175,11 @@ def log_survival(d: float, eps: float, r_born: float, r_now: float, table: Table
 
 
 @inline
-def log_dropped(state: Particles, d: float, m: int, live: int, i: int, j: int, time: float, table: Table) -> float:
+def log_dropped(
+    state: Particles, d: float, m: int, eps: Floats, live: int, i: int, j: int, time: float, table: Table
+) -> float:
     """Sum of log N(birth)/N(time) over the pairs that slot i forms with all but j."""
-    eps, offset, born = state.eps[m], state.offset[m, :live], state.born[m]
+    offset, born = state.offset[m, :live], state.born[m]
     far = gig.farthest_due(d, 1.0, 2.0 * time + offset[i] + offset.max(), LOG_CERTAIN)
     total = 0.0
     pair = i * (i - 1) // 2
@@ -213,7 +214,7 @@ def advance_race(
     race = state_race
     live = state.node.shape[1] - stage
     for m in range(first, stop):
-        offset, born = state.offset[m], state.born[m]
+        eps, offset, born = distances(state, m, stage), state.offset[m], state.born[m]
         now = state.times[m, stage - 1] if stage > 0 else 0.0
         newest = state.newest[m]
         if newest >= 0:
@@ -230,7 +231,7 @@ def advance_race(
             look_at_row(state, race, d, m, newest, live, race.fresh[m], offset[:live].max())
         k = smallest(race.listed, m)
         while k < 0:
-            move_horizon(state, race, d, m, live, now)
+            move_horizon(state, race, d, m, live, now, eps)
             k = smallest(race.listed, m)
         i, j, time = race.listed.higher[m, k], race.listed.lower[m, k], race.listed.value[m, k]
         if follows:
@@ -238,12 +239,11 @@ def advance_race(
             time = retained.times[stage]
 
         birth = max(born[i], born[j])
-        out[m] = gig.log_local(d, state.eps[m, place(i, j)], 1.0, 2.0 * birth + offset[i] + offset[j])
+        out[m] = gig.log_local(d, eps[place(i, j)], 1.0, 2.0 * birth + offset[i] + offset[j])
         for member, other in ((i, j), (j, i)):
-            out[m] += log_dropped(state, d, m, live, member, other, time, table)
-        fresh = merge(state, d, m, stage, i, j, time - now)
+            out[m] += log_dropped(state, d, m, eps, live, member, other, time, table)
+        merge(state, d, m, stage, i, j, time - now, race.fresh[m])
         last = live - 1
-        race.fresh[m, :last] = fresh
         strike_out(race.listed, m, i, j, last)
         race.key[m, i] = race.key[m, last]
         race.fate[m, i], race.until[m, i] = race.fate[m, last], race.until[m, last]

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coaltree._compile import inline, kernel
-from coaltree.inference.particles import Floats, Ints
+from coaltree._compile import inline
+from coaltree.inference.particles import Floats, Ints, copy_start
 
 Slots = npt.NDArray[np.int32]
 
@@ -79,10 +79,15 @@ def refill(listed: Shortlist, m: int, eps: Floats, live: int, limit: float) -> N
     listed.n_listed[m] = 0
     pair = 0
     for i in range(1, live):
+        # Most rows have nothing to list: counting, four at a time, tells.
+        within = 0
         for j in range(i):
-            if eps[pair] <= listed.limit[m]:
-                enlist(listed, m, eps[pair], i, j)
-            pair += 1
+            within += 1 if eps[pair + j] <= limit else 0
+        if within > 0:
+            for j in range(i):
+                if eps[pair + j] <= listed.limit[m]:
+                    enlist(listed, m, eps[pair + j], i, j)
+        pair += i
 
 
 @inline
@@ -112,14 +117,12 @@ def strike_out(listed: Shortlist, m: int, i: int, j: int, last: int) -> None:
     listed.n_listed[m] = kept
 
 
-@kernel
-def copy_list(state: Shortlist, target: Ints, source: Ints) -> None:
-    """Overwrite the lists of the particles in `target` with those in `source`."""
-    for index in range(target.size):
-        to, of = target[index], source[index]
-        n = state.n_listed[of]
-        state.limit[to] = state.limit[of]
-        state.n_listed[to] = n
-        state.value[to, :n] = state.value[of, :n]
-        state.higher[to, :n] = state.higher[of, :n]
-        state.lower[to, :n] = state.lower[of, :n]
+@inline
+def copy_list(listed: Shortlist, to: int, of: int) -> None:
+    """Overwrite list `to` with list `of`."""
+    n = listed.n_listed[of]
+    listed.limit[to] = listed.limit[of]
+    listed.n_listed[to] = n
+    copy_start(listed.value[to], listed.value[of], n)
+    copy_start(listed.higher[to], listed.higher[of], n)
+    copy_start(listed.lower[to], listed.lower[of], n)

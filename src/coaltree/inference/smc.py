@@ -103,6 +103,24 @@ def systematic_counts(weights: Floats, u: float) -> Ints:
 
 
 @kernel
+def replace_dead(state: Particles, state_list: Shortlist, stage: int, weights: Floats, u: float) -> tuple[Ints, Ints]:
+    """Overwrite each particle that is not chosen with one that is chosen again; returns which, and with which."""
+    counts = systematic_counts(weights, u)
+    target, source = np.empty(weights.size, np.int64), np.empty(weights.size, np.int64)
+    n_dead = of = 0
+    for to in range(weights.size):
+        if counts[to] == 0:
+            while counts[of] < 2:
+                of += 1
+            counts[of] -= 1
+            copy(state, stage, to, of)
+            copy_list(state_list, to, of)
+            target[n_dead], source[n_dead] = to, of
+            n_dead += 1
+    return target[:n_dead], source[:n_dead]
+
+
+@kernel
 def reweigh(log_weights: Floats, increments: Floats, constant: float, out: Floats) -> tuple[float, float, float]:
     """Add the increments to the log weights and put the weights, relative to the largest, into `out`.
 
@@ -141,7 +159,7 @@ def resample(
     weights: Floats,
     retain: bool,
     rng: np.random.Generator,
-    lookahead: Race | Shortlist | None = None,
+    lookahead: Race | Shortlist,
 ) -> None:
     """Resample the particles after `stage` merges, in place; with `retain`, particle 0 survives in its slot."""
     n = len(weights)
@@ -150,14 +168,10 @@ def resample(
         weights = weights.copy()
         weights[0] = max(weights[0], 1e-300)
     u = _retained_uniform(n * float(weights[0] / weights.sum()), rng) if retain else rng.random()
-    counts = systematic_counts(weights, u)
-    target = np.flatnonzero(counts == 0)
-    source = np.repeat(np.arange(n), np.maximum(counts - 1, 0))
-    copy(state, stage, target, source)
     if isinstance(lookahead, Race):
-        copy_race(lookahead, target, source)
-    elif lookahead is not None:
-        copy_list(lookahead, target, source)
+        copy_race(lookahead, *replace_dead(state, lookahead.listed, stage, weights, u))
+    else:
+        replace_dead(state, lookahead, stage, weights, u)
 
 
 def run(
@@ -187,11 +201,11 @@ def run(
     state = start(eps, leaf_noise, n_particles, rng, with_cache=code in CACHED)
     if code == MPOST2:
         state.cache[:] = gig.log_integral(d, eps, 1.0)  # all particles begin with the same pairs
-    lookahead: Race | Shortlist | None = None
+    lookahead: Race | Shortlist
     if code == SMC1:
         lookahead = start_race(n_particles, n, rng)
-    elif code == TPOST:
-        lookahead = start_list(n_particles, min(len(eps), ROOM * n))
+    else:
+        lookahead = start_list(n_particles, min(len(eps), ROOM * n) if code == TPOST else 0)
     table = tables.empty_table()
     if n >= TABLE_FROM.get(code, n + 1) and eps.max() > 0.0:
         table = tables.make_mass_table(d, float(eps.min()), float(eps.max()))
@@ -210,7 +224,7 @@ def run(
             def work(first: int, stop: int, stage: int = stage) -> None:
                 if isinstance(lookahead, Race):
                     advance_race(state, lookahead, float(d), stage, first, stop, path, table, increments)
-                elif lookahead is not None:
+                elif code == TPOST:
                     advance_tpost(state, lookahead, float(d), stage, first, stop, path, increments)
                 else:
                     advance_local(state, code, float(d), stage, first, stop, path, table, increments)
@@ -256,7 +270,8 @@ def conditional_draw(
 ) -> Tree:
     """One step of particle Gibbs: run SMC with `tree` retained and draw a tree by the final weights.
 
-    A Markov kernel on trees that leaves the posterior unchanged for any number of particles ≥ 2.
+    A Markov kernel on trees that leaves the posterior unchanged for any number of particles ≥ 2. The race resamples
+    here, other than in `sample_posterior`: without, a tree that has its weight keeps all others out.
     """
     result = run(
         eps,

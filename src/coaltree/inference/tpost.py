@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from coaltree._compile import inline, kernel
-from coaltree.inference.particles import Floats, Ints, Particles, merge, place, slots
+from coaltree.inference.particles import Floats, Ints, Particles, distances, merge, place, slots
 from coaltree.inference.proposals import Retained, retained_slots
-from coaltree.inference.shortlist import Shortlist, enlist, refill, strike_out
+from coaltree.inference.shortlist import Shortlist, Slots, copy_list, enlist, refill, strike_out
 from coaltree.model import gig
-from coaltree.model.laplace import exponentials, log_local_laplace_all
+from coaltree.model.laplace import exponentials, fast_exp, fast_log, log_local_laplace_all, log_local_laplace_many, pad
 from coaltree.randomness import uniform
 
 # Share of the total evidence, at most, that is never looked at in one step.
@@ -32,6 +32,8 @@ ROOM = 64
 # Cells an octave, and cells; the last holds all pairs that are closer still.
 _SHIFT = 52 - 3
 N_CELLS = 128
+# Fewer pairs are weighed without a look at where their modes are.
+_FEW = 64
 # The bound below holds of the evidence itself; Laplace's form of it is off by less than this factor.
 _LOG_LAPLACE = math.log(4.0)
 
@@ -89,14 +91,30 @@ def lowest_in(cell: int, last: int) -> float:
     return float(np.int64(max(last - cell, 0) << _SHIFT).view(np.float64))
 
 
+class Cells(NamedTuple):
+    """The cells of one step, with room for all: first what is not listed, then from the farthest cell on."""
+
+    counts: Ints  # (N_CELLS,) listed pairs in each cell
+    which: Ints  # (N_CELLS,) the cells that are not empty; −1 for what is not listed
+    edge: Floats  # (N_CELLS,) no pair there is closer
+    r_high: Floats  # (N_CELLS,) nor has a larger r
+    share: Floats  # (N_CELLS,) so none has more evidence, relative to what is enough for a first look
+
+
 @inline
-def count_cells(listed: Shortlist, m: int, last: int, counts: Ints) -> int:
+def make_cells() -> Cells:
+    """Room for the cells of a step."""
+    counts, which = np.empty(N_CELLS, np.int64), np.empty(N_CELLS, np.int64)
+    return Cells(counts, which, np.empty(N_CELLS), np.empty(N_CELLS), np.empty(N_CELLS))
+
+
+@inline
+def count_cells(value: Floats, last: int, counts: Ints) -> int:
     """Count the listed pairs in each cell; returns the place in the list of the closest pair, −1 if it is empty."""
-    value = listed.value[m]
     counts[:] = 0
     best = -1
     low = math.inf
-    for k in range(listed.n_listed[m]):
+    for k in range(value.size):
         counts[cell_of(value[k], last)] += 1
         if value[k] < low:
             low = value[k]
@@ -105,20 +123,48 @@ def count_cells(listed: Shortlist, m: int, last: int, counts: Ints) -> int:
 
 
 @inline
-def farthest_cell(
-    counts: Ints, limit: float, n_unlisted: int, d: float, lam: float, r_high: float, log_enough: float
+def find_cells(
+    counts: Ints, limit: float, nearest: int, n_unlisted: int, which: Ints, edge: Floats, r_high: Floats, r: float
 ) -> int:
-    """The farthest cell worth a look: pairs beyond have at most exp(log_enough); −1 if unlisted ones may have more."""
+    """The cells that are not empty, from outside to the nearest; returns how many."""
     last = leading_bits(limit)
+    n = 0
+    for cell in range(-1, min(nearest + 1, N_CELLS - 1)):
+        if (n_unlisted if cell < 0 else counts[cell]) > 0:
+            which[n] = cell
+            edge[n] = limit if cell < 0 else lowest_in(cell, last)
+            r_high[n] = r
+            n += 1
+    return n
+
+
+@inline
+def bound_cells(
+    n: int, edge: Floats, r_high: Floats, d: float, lam: float, r: float, log_enough: float, share: Floats
+) -> None:
+    """`log_local_bound` of many cells at once, relative to `log_enough`, with r as the largest r of all."""
+    many = pad(edge, r_high, n)
+    log_local_laplace_all(d, lam, edge[:many], r_high[:many], share[:many])
+    log_scale = _LOG_LAPLACE - log_enough
+    log_lam = math.log(lam)
+    for k in range(many):
+        peak = edge[k] / d
+        v = peak if peak < r else r
+        falling = -0.5 * (d * fast_log(v) + edge[k] / v) - log_lam
+        rising = share[k] if r <= 0.0 or share[k] > falling else falling
+        bound = log_scale + (rising if r < peak else falling)
+        share[k] = fast_exp(1.0 if bound > 1.0 else bound)
+
+
+@inline
+def farthest_cell(n: int, which: Ints, counts: Ints, n_unlisted: int, share: Floats, enough: float) -> int:
+    """The farthest cell worth a look: pairs beyond have at most `enough`; −1 if unlisted ones may have more."""
     beyond = 0.0
-    for cell in range(-1, N_CELLS - 1):
-        count = n_unlisted if cell < 0 else counts[cell]
-        if count > 0:
-            # No pair of a cell is closer than its lower edge, and no unlisted one than the limit.
-            bound = log_local_bound(d, limit if cell < 0 else lowest_in(cell, last), lam, r_high)
-            beyond += count * math.exp(min(bound - log_enough, 1.0))
-            if not beyond <= 1.0:
-                return cell
+    for k in range(n):
+        cell = which[k]
+        beyond += (n_unlisted if cell < 0 else counts[cell]) * share[k]
+        if not beyond <= enough:
+            return int(cell)
     return N_CELLS - 1
 
 
@@ -130,35 +176,49 @@ class Looked(NamedTuple):
     which: Ints  # place in the list, or among all pairs
     log_q: Floats
     q: Floats
-    of_list: bool
+
+
+class Seen(NamedTuple):
+    """How much was looked at."""
+
+    n: int  # −1 if more pairs matter than a list holds
+    log_top: float  # the largest evidence
+    total: float  # of all, relative to the largest, as `Looked.q` is
 
 
 @inline
-def make_room(n: int, of_list: bool) -> Looked:
-    """Room for n pairs, and one more that `gather` may write to."""
-    which = np.empty(n + 1, np.int64)
-    return Looked(np.empty(n + 1), np.empty(n + 1), which, np.empty(n + 1), np.empty(n + 1), of_list)
+def make_room(n: int) -> Looked:
+    """Room for n pairs, and for a few more that `gather` and `weigh` may write to."""
+    size = n + 8
+    return Looked(np.empty(size), np.empty(size), np.empty(size, np.int64), np.empty(size), np.empty(size))
 
 
 @inline
 def gather(
-    state: Particles, listed: Shortlist, m: int, low: float, high: float, base: float, n: int, looked: Looked
+    value: Floats,
+    higher: Slots,
+    lower: Slots,
+    offset: Floats,
+    low: float,
+    high: float,
+    base: float,
+    n: int,
+    eps: Floats,
+    r: Floats,
+    which: Ints,
 ) -> int:
     """Add the listed pairs from ε = low to below `high` to the n that are there; returns how many there are now."""
-    offset = state.offset[m]
-    value, higher, lower = listed.value[m], listed.higher[m], listed.lower[m]
-    for k in range(listed.n_listed[m]):
-        looked.eps[n] = value[k]
-        looked.r[n] = base + (offset[higher[k]] + offset[lower[k]])
-        looked.which[n] = k
+    for k in range(value.size):
+        eps[n] = value[k]
+        r[n] = base + (offset[higher[k]] + offset[lower[k]])
+        which[n] = k
         n += 1 if low <= value[k] < high else 0
     return n
 
 
 @inline
-def gather_all(state: Particles, m: int, live: int, far: float, base: float, looked: Looked) -> int:
+def gather_all(eps: Floats, offset: Floats, live: int, far: float, base: float, looked: Looked) -> int:
     """All pairs within `far`, listed or not."""
-    offset, eps = state.offset[m], state.eps[m]
     n = pair = 0
     for i in range(1, live):
         for j in range(i):
@@ -171,67 +231,124 @@ def gather_all(state: Particles, m: int, live: int, far: float, base: float, loo
 
 
 @inline
-def pair_of(listed: Shortlist, m: int, looked: Looked, picked: int) -> tuple[int, int]:
-    """Slots i > j of a pair that was looked at."""
-    k = looked.which[picked]
-    if looked.of_list:
-        return int(listed.higher[m, k]), int(listed.lower[m, k])
-    return slots(k)
-
-
-@inline
-def weigh(d: float, lam: float, first: int, n: int, looked: Looked) -> float:
-    """Evidence of the pairs from `first` on; the log of the total of all n, relative to whose largest `q` is."""
-    log_local_laplace_all(d, lam, looked.eps[first:n], looked.r[first:n], looked.log_q[first:n])
-    top = looked.log_q[:n].max()
-    exponentials(looked.log_q[:n], top, looked.q[:n])
-    return float(top + math.log(looked.q[:n].sum()))
+def weigh(d: float, lam: float, n: int, eps: Floats, r: Floats, log_q: Floats, q: Floats, seen: Seen) -> Seen:
+    """Evidence of the pairs from `seen.n` to n, in addition to what was seen."""
+    if n == seen.n:
+        return seen
+    first, total = seen.n, seen.total
+    many = first + pad(eps[first:], r[first:], n - first)
+    if many - first < _FEW:
+        log_local_laplace_all(d, lam, eps[first:many], r[first:many], log_q[first:many])
+    else:
+        log_local_laplace_many(d, lam, eps[first:many], r[first:many], log_q[first:many])
+    log_top = log_q[first:n].max()
+    if log_top <= seen.log_top:
+        log_top = seen.log_top
+    else:
+        first, total = 0, 0.0
+    exponentials(log_q[first:many], log_top, q[first:many])
+    for k in range(first, n):
+        total += q[k]
+    return Seen(n, log_top, total)
 
 
 @inline
 def look(
-    state: Particles, listed: Shortlist, d: float, m: int, live: int, now: float, counts: Ints
-) -> tuple[Looked, int, float]:
-    """Look at the pairs that hold all but `NEGLECTED` of the evidence: what was seen, how many, log of the total."""
-    eps, offset = state.eps[m], state.offset[m, :live]
+    eps: Floats, offset: Floats, listed: Shortlist, d: float, m: int, now: float, cells: Cells, looked: Looked
+) -> Seen:
+    """Look at the pairs that hold all but `NEGLECTED` of the evidence, if they are in the list or fit into it."""
+    live = offset.size
     n_pairs = live * (live - 1) // 2
     lam, base = float(n_pairs), 2.0 * now
     r_high = 2.0 * (now + offset.max())
-    far = 0.0
     for attempt in range(2):
-        limit = listed.limit[m]
+        limit, n_listed = listed.limit[m], listed.n_listed[m]
         last = leading_bits(limit)
-        k = count_cells(listed, m, last, counts)
+        k = count_cells(listed.value[m, :n_listed], last, cells.counts)
         if k >= 0:
             i, j = int(listed.higher[m, k]), int(listed.lower[m, k])
         else:
             i, j = slots(int(np.argmin(eps[:n_pairs])))
         low = eps[place(i, j)]
         log_low = gig.log_local_laplace(d, low, lam, base + offset[i] + offset[j])
-        n_unlisted = n_pairs - listed.n_listed[m]
         if k >= 0:
-            near = farthest_cell(counts, limit, n_unlisted, d, lam, r_high, log_low + math.log(FIRST_LOOK))
+            out = n_pairs - n_listed
+            log_enough = log_low + math.log(FIRST_LOOK)
+            n_cells = find_cells(
+                cells.counts, limit, cell_of(low, last), out, cells.which, cells.edge, cells.r_high, r_high
+            )
+            bound_cells(n_cells, cells.edge, cells.r_high, d, lam, r_high, log_enough, cells.share)
+            near = farthest_cell(n_cells, cells.which, cells.counts, out, cells.share, 1.0)
             if near >= 0:
-                looked = make_room(listed.n_listed[m], True)
-                n = gather(state, listed, m, 0.0, lowest_in(near - 1, last), base, 0, looked)
-                log_total = weigh(d, lam, 0, n, looked)
-                all_but = log_total + math.log(NEGLECTED)
-                cell = farthest_cell(counts, limit, n_unlisted, d, lam, r_high, all_but)
+                edge = lowest_in(near - 1, last)
+                n = gather(
+                    listed.value[m, :n_listed],
+                    listed.higher[m],
+                    listed.lower[m],
+                    offset,
+                    0.0,
+                    edge,
+                    base,
+                    0,
+                    looked.eps,
+                    looked.r,
+                    looked.which,
+                )
+                seen = weigh(d, lam, n, looked.eps, looked.r, looked.log_q, looked.q, Seen(0, -math.inf, 0.0))
+                all_but = NEGLECTED * seen.total * math.exp(seen.log_top - log_enough)
+                cell = farthest_cell(n_cells, cells.which, cells.counts, out, cells.share, all_but)
+                if 0 <= cell < near:
+                    n = gather(
+                        listed.value[m, :n_listed],
+                        listed.higher[m],
+                        listed.lower[m],
+                        offset,
+                        edge,
+                        lowest_in(cell - 1, last),
+                        base,
+                        n,
+                        looked.eps,
+                        looked.r,
+                        looked.which,
+                    )
+                    seen = weigh(d, lam, n, looked.eps, looked.r, looked.log_q, looked.q, seen)
                 if cell >= 0:
-                    if cell < near:
-                        first = n
-                        edges = lowest_in(near - 1, last), lowest_in(cell - 1, last)
-                        n = gather(state, listed, m, edges[0], edges[1], base, n, looked)
-                        log_total = weigh(d, lam, first, n, looked)
-                    return looked, n, log_total
+                    return seen
         if attempt == 0:
             enough = log_low - math.log(n_pairs / NEGLECTED)
             far = farthest_worth_a_look(d, lam, low, enough, r_high)
             refill(listed, m, eps, live, min(LONGER * far, 1e300))
-    # More pairs matter than a list holds.
-    looked = make_room(n_pairs, False)
-    n = gather_all(state, m, live, far, base, looked)
-    return looked, n, weigh(d, lam, 0, n, looked)
+    return Seen(-1, 0.0, 0.0)
+
+
+@inline
+def pick(q: Floats, n: int, u: float, total: float) -> int:
+    """Which of n is drawn by its share of the total."""
+    left = u * total
+    picked = 0
+    while picked < n - 1:
+        left -= q[picked]
+        if left < 0.0:
+            break
+        picked += 1
+    return picked
+
+
+@inline
+def choose_of_all(state: Particles, d: float, m: int, stage: int, now: float, u: float) -> tuple[int, int, float]:
+    """Draw from all pairs that matter, where a list does not hold them: slots i > j, and the log of the total."""
+    live = state.node.shape[1] - stage
+    n_pairs = live * (live - 1) // 2
+    lam, eps, offset = float(n_pairs), distances(state, m, stage), state.offset[m, :live]
+    i, j = slots(int(np.argmin(eps[:n_pairs])))
+    low = eps[place(i, j)]
+    log_low = gig.log_local_laplace(d, low, lam, 2.0 * now + offset[i] + offset[j])
+    far = farthest_worth_a_look(d, lam, low, log_low - math.log(n_pairs / NEGLECTED), 2.0 * (now + offset.max()))
+    looked = make_room(n_pairs)
+    n = gather_all(eps, offset, live, far, 2.0 * now, looked)
+    seen = weigh(d, lam, n, looked.eps, looked.r, looked.log_q, looked.q, Seen(0, -math.inf, 0.0))
+    i, j = slots(looked.which[pick(looked.q, n, u, seen.total)])
+    return i, j, seen.log_top + math.log(seen.total)
 
 
 @kernel
@@ -248,29 +365,31 @@ def advance_tpost(
     """Merge once in each of the particles first … stop−1; `out` gets log incremental weights."""
     listed = state_list
     live = state.node.shape[1] - stage
-    n_pairs = live * (live - 1) // 2
-    lam = float(n_pairs)
-    counts = np.empty(N_CELLS, np.int64)
+    lam = float(live * (live - 1) // 2)
+    cells, looked, fresh = make_cells(), make_room(listed.value.shape[1]), np.empty(live)
+    seen = Seen(0, 0.0, 0.0)
     for m in range(first, stop):
-        eps, offset, stream = state.eps[m], state.offset[m, :live], state.streams[m]
         now = state.times[m, stage - 1] if stage > 0 else 0.0
-        looked, n_looked, log_total = look(state, listed, d, m, live, now, counts)
-        left = uniform(stream) * looked.q[:n_looked].sum()
-        picked = 0
-        while picked < n_looked - 1:
-            left -= looked.q[picked]
-            if left < 0.0:
-                break
-            picked += 1
-        i, j = pair_of(listed, m, looked, picked)
+        # All begin with the same pairs: one look does for all.
+        if stage > 0 or m == first:
+            seen = look(distances(state, m, stage), state.offset[m, :live], listed, d, m, now, cells, looked)
+        if stage == 0 and m + 1 < stop:
+            copy_list(listed, m + 1, m)
+        u = uniform(state.streams[m])
+        if seen.n >= 0:
+            k = looked.which[pick(looked.q, seen.n, u, seen.total)]
+            i, j, log_total = int(listed.higher[m, k]), int(listed.lower[m, k]), seen.log_top + math.log(seen.total)
+        else:
+            i, j, log_total = choose_of_all(state, d, m, stage, now, u)
         followed = m == 0 and retained.times.size > 0
         if followed:
             i, j = retained_slots(state, stage, retained)
-        e, r = eps[place(i, j)], 2.0 * now + offset[i] + offset[j]
-        delta = retained.times[stage] - now if followed else gig.draw_time(d, e, lam, r, stream)[1]
+        e, r = distances(state, m, stage)[place(i, j)], 2.0 * now + state.offset[m, i] + state.offset[m, j]
+        delta = retained.times[stage] - now if followed else gig.draw_time(d, e, lam, r, state.streams[m])[1]
         out[m] = log_total - gig.log_local_laplace(d, e, lam, r) + gig.log_local(d, e, lam, r)
-        fresh = merge(state, d, m, stage, i, j, delta)
+        merge(state, d, m, stage, i, j, delta, fresh)
         strike_out(listed, m, i, j, live - 1)
+        limit = listed.limit[m]
         for q in range(live - 1):
-            if fresh[q] <= listed.limit[m]:
+            if fresh[q] <= limit:
                 enlist(listed, m, fresh[q], j, q)

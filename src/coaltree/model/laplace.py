@@ -39,6 +39,8 @@ _MANTISSA, _ONE, _INTEGER = np.uint64(0x000FFFFFFFFFFFFF), np.uint64(0x3FF000000
 _SHIFT = np.uint64(52)
 # Adding this to a double rounds it to an integer, which is then in its low bits.
 _ROUND = 1.5 * 2.0**52
+# Pairs that are looked at together, to see whether any of their modes is beyond r.
+_BLOCK = 16
 # ln 2 in two parts, the first with zeros at its end, so that k times it is exact.
 _LN2, _LN2_HIGH, _LN2_LOW = math.log(2.0), 0.6931471803691238, 1.9082149292705877e-10
 
@@ -62,8 +64,8 @@ def fast_log(x: float) -> float:
 
 @inline
 def fast_exp(x: float) -> float:
-    """exp x for x ≤ 700; below −700 no smaller than there."""
-    x = x if x > -700.0 else -700.0
+    """exp x for x ≤ 700; below −700 no smaller than there; NaN of NaN."""
+    x = -700.0 if x <= -700.0 else x
     rounded = x * (1.0 / _LN2) + _ROUND
     power = rounded - _ROUND
     x = (x - power * _LN2_HIGH) - power * _LN2_LOW
@@ -114,6 +116,46 @@ def log_local_laplace_all(d: float, lam: float, eps: Floats, r: Floats, out: Flo
         scaled = fast_erfcx(y)
         share = 1.0 - 0.5 * fast_exp(-y * y) * scaled if inside else 0.5 * scaled
         out[k] = p * fast_log(v) - a - 0.5 * lam * (v - low) + fast_log(math.sqrt(math.pi) / half * share)
+
+
+@inline
+def _log_local_late(d: float, lam: float, eps: Floats, r: Floats, out: Floats) -> None:
+    """`log_local_laplace_all` where all modes are cut off: the same operations without those of the other case."""
+    p = 1.0 - 0.5 * d
+    for k in range(eps.size):
+        e, v = eps[k], r[k]
+        a = 0.5 * e / v
+        b = 0.5 * lam * v
+        half = math.sqrt(0.5 * (a + b))
+        fall = b - a - p
+        y = 0.5 * (fall if fall > 0.0 else 0.0) / half
+        share = 0.5 * fast_erfcx(y if y < 1e100 else 1e100)
+        out[k] = p * fast_log(v) - a + fast_log(math.sqrt(math.pi) / half * share)
+
+
+@inline
+def log_local_laplace_many(d: float, lam: float, eps: Floats, r: Floats, out: Floats) -> None:
+    """`log_local_laplace_all` for long arrays: where few dimensions cut most modes off it takes half the time."""
+    p = 1.0 - 0.5 * d
+    for first in range(0, eps.size, _BLOCK):
+        stop = min(first + _BLOCK, eps.size)
+        # Where the log density still rises at r the mode is beyond.
+        inside = 0
+        for k in range(first, stop):
+            inside += 1 if eps[k] > r[k] * (lam * r[k] - 2.0 * p) else 0
+        if inside > 0:
+            log_local_laplace_all(d, lam, eps[first:stop], r[first:stop], out[first:stop])
+        else:
+            _log_local_late(d, lam, eps[first:stop], r[first:stop], out[first:stop])
+
+
+@inline
+def pad(eps: Floats, r: Floats, n: int) -> int:
+    """Fill up n pairs to a multiple of four, which take no longer than one of them; returns that."""
+    stop = (n + 3) // 4 * 4
+    for k in range(n, stop):
+        eps[k] = r[k] = 1.0
+    return stop
 
 
 @inline

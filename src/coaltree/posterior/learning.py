@@ -57,6 +57,7 @@ def learn_posterior(
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     n_sweeps: int | None = None,
+    neighbors: int | None = None,
 ) -> LearnedPosterior:
     """Learn the covariance and the leaf noise together with the tree, then sample trees at their posterior medians.
 
@@ -90,6 +91,9 @@ def learn_posterior(
     n_sweeps : int, optional
         Sweeps of tree moves for each reported tree after the final sampler, without which supports are too sure (see
         `coaltree.posterior.rejuvenate`). Default: 5; fewer for more than about 450 rows of 50 trees, none beyond 1 000.
+    neighbors : int, optional
+        With ``method="greedy"`` and a table without missing entries: consider only this many nearest neighbours of
+        every cluster, as in `greedy_tree`, so that memory grows as n.
 
     Returns
     -------
@@ -118,14 +122,18 @@ def learn_posterior(
             'method="insertion" cannot retain a tree, as learning needs. Use "auto": it learns by merging forests and '
             "samples the final trees by insertion where that is better."
         )
+    if neighbors is not None:
+        neighbors = _check_neighbors(neighbors, method, X_array)
     family = as_family(covariance, coordinates, d)
     learn_noise = isinstance(leaf_noise, str) and leaf_noise == "learn"
     noise = None if learn_noise else check_leaf_noise(leaf_noise, n)
-    _check_learnable(X_array, family, noise)
+    _check_learnable(X_array, family, noise, distances=neighbors is None)
     names = leaf_names(X) if names is None else tuple(names)
     rng = as_generator(random_state)
 
-    settings = learn.Settings(method=method, n_particles=n_particles, n_jobs=n_jobs, learn_noise=learn_noise)
+    settings = learn.Settings(
+        method=method, n_particles=n_particles, n_jobs=n_jobs, learn_noise=learn_noise, neighbors=neighbors
+    )
     file = None if checkpoint is None else Checkpoint(checkpoint, X_array, family, noise, settings, rng)
     done = None if file is None else file.load()
     learned = learn.run(X_array, family, noise, n_iter, settings, rng, progress, done, file.follow if file else None)
@@ -166,11 +174,19 @@ def learn_posterior(
     )
 
 
-def _check_learnable(X: Floats, family: CovarianceFamily, noise: Floats | None) -> None:
+def _check_neighbors(neighbors: Any, method: str, X: Floats) -> int:
+    if method != learn.GREEDY:
+        raise ValueError(f'neighbors is for method="greedy", got method={method!r}: samplers look at all pairs.')
+    if np.isnan(X).any():
+        raise ValueError("neighbors needs a table without missing entries. Fill them in, or leave neighbors out.")
+    return check_count(neighbors, "neighbors", at_least=1)
+
+
+def _check_learnable(X: Floats, family: CovarianceFamily, noise: Floats | None, distances: bool = True) -> None:
     """Refuse what has no posterior before hours are spent on it."""
     n, d = X.shape
     complete = X[~np.isnan(X).any(axis=1)]
-    if len(complete) > 1:
+    if distances and len(complete) > 1:
         rows = ~np.isnan(X).any(axis=1)
         leaf_distances(complete, None, learn.FIRST_NOISE if noise is None else noise[rows])
     lowest, highest = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
