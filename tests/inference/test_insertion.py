@@ -40,7 +40,7 @@ def batches(n, d, leaf_noise, number, n_batches=N_BATCHES, n_particles=BATCH, we
 )
 def test_agrees_with_quadrature(settings, n, d, leaf_noise):
     exact = truth(n, d, leaf_noise)
-    estimate, error, log_evidence = pooled(batches(n, d, leaf_noise, 1000 * n + 50 * d, **settings))
+    estimate, error, log_evidence, _ = pooled(batches(n, d, leaf_noise, 1000 * n + 50 * d, **settings))
     assert log_evidence == pytest.approx(exact.log_evidence, abs=0.03)
     assert disagreement(estimate, error, exact) < 4
 
@@ -49,7 +49,7 @@ def test_without_its_weights_it_fails():
     """Negative control: places drawn from their conditionals, rows taken at face value in the order they come."""
     n, d, leaf_noise = 4, 3, 0.0
     runs = batches(n, d, leaf_noise, 77, weighted=False, ess_threshold=0.0, n_batches=40)
-    estimate, error, _ = pooled([(0.0, values) for _, values in runs])
+    estimate, error, _, _ = pooled([(0.0, values) for _, values in runs])
     assert disagreement(estimate, error, truth(n, d, leaf_noise)) > 6
 
 
