@@ -63,6 +63,17 @@ _DEBYE = _debye_polynomials(_N_DEBYE)
 
 
 @inline
+def _series(y: float) -> tuple[float, float]:
+    """(cosh x − 1)/(x²/2) and (sinh x − x)/(x³/6) at y = x², for |x| up to about 0.6."""
+    even = 1.0
+    odd = 1.0
+    for k in range(_N_SERIES):
+        even = 1.0 + y * _EVEN[k] * even
+        odd = 1.0 + y * _ODD[k] * odd
+    return even, odd
+
+
+@inline
 def exponent(x: float, g: float, a: float, b: float) -> float:
     """h(x) = g x − A φ(−x) − B φ(x).
 
@@ -71,12 +82,7 @@ def exponent(x: float, g: float, a: float, b: float) -> float:
     if abs(x) > 0.6:
         e = math.exp(x)
         return g * x - a * (1.0 / e - 1.0 + x) - b * (e - 1.0 - x)
-    y = x * x
-    even = 1.0
-    odd = 1.0
-    for k in range(_N_SERIES):
-        even = 1.0 + y * _EVEN[k] * even
-        odd = 1.0 + y * _ODD[k] * odd
+    even, odd = _series(x * x)
     return x * (g - x * (0.5 * (a + b) * even + (b - a) * x / 6.0 * odd))
 
 
@@ -160,11 +166,7 @@ def weigh_panel(centre: float, half: float, g: float, a: float, b: float, weight
     for node in range(_NODES.shape[0]):
         x = centre + half * _NODES[node]
         y = x * x
-        even = 1.0
-        odd = 1.0
-        for k in range(_N_SERIES):
-            even = 1.0 + y * _EVEN[k] * even
-            odd = 1.0 + y * _ODD[k] * odd
+        even, odd = _series(y)
         e = fast_exp(x)
         near = abs(x) <= 0.6
         up = y * (0.5 * even + x / 6.0 * odd) if near else e - 1.0 - x
