@@ -1,10 +1,5 @@
 """Islands: combined without bias, the same bytes wherever they run, also when a machine is lost."""
 
-import os
-import signal
-import threading
-import time
-
 import joblib
 import numpy as np
 import pytest
@@ -12,6 +7,7 @@ from scipy.special import logsumexp
 
 import coaltree as ct
 from coaltree.posterior import islands
+from tests.cluster import on_a_cluster
 from tests.reference.exact import exact_posterior
 from tests.seeds import seed
 
@@ -85,31 +81,8 @@ def test_islands_are_checked():
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_lost_machine_changes_nothing():
-    """A Dask cluster of two processes, one of them killed while it works, and with it all that it held."""
-    distributed = pytest.importorskip("distributed")
     X = np.random.default_rng(2).normal(size=(150, 3))
     options = {"n_islands": 8, "n_particles": 400, "method": "tpost"}
     alone = sample(X, **options)
-    killed = []
-
-    def kill_one(client):
-        pids = client.run(os.getpid)
-        while not killed:
-            for address, tasks in client.processing().items():
-                if tasks and not killed:
-                    os.kill(pids[address], signal.SIGKILL)
-                    killed.append(len(tasks))
-            time.sleep(0.02)
-
-    cluster = distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
-    )
-    with cluster, distributed.Client(cluster) as client:
-        with joblib.parallel_config(backend="dask"):
-            same(alone, sample(X, **options))
-            killer = threading.Thread(target=kill_one, args=(client,), daemon=True)
-            killer.start()
-            same(alone, sample(X, **options))
-        killer.join(timeout=10)
-    assert killed
-    assert killed[0] > 0
+    for spread in on_a_cluster(lambda: sample(X, **options)):
+        same(alone, spread)

@@ -2,12 +2,14 @@
 
 import json
 
+import joblib
 import numpy as np
 import pytest
 
 from coaltree.regression import run as driver
 from coaltree.regression.chain import Chain
 from coaltree.regression.fit import fit_probit
+from tests.cluster import on_a_cluster
 
 
 def data(n_outcomes=3):
@@ -55,6 +57,25 @@ def test_threads_do_not_matter():
     same(one, two)
     assert not np.array_equal(one.coef_draws[0], one.coef_draws[1])
     assert not np.array_equal(one.coef_draws, fit(random_state=2).coef_draws)
+
+
+def test_chains_may_run_anywhere(monkeypatch, tmp_path):
+    """Threads, other processes, with and without a stop on the way: the same bytes."""
+    here = fit()
+    monkeypatch.setattr(driver, "BLOCK_AWAY", 10)
+    for backend, n_jobs in (("loky", 2), ("loky", 1), ("threading", 2)):
+        with joblib.parallel_config(backend=backend):
+            same(here, fit(n_jobs=n_jobs))
+            file = tmp_path / f"{backend}-{n_jobs}.npz"
+            fit(n_iter=26, n_jobs=n_jobs, checkpoint=file)
+            same(here, fit(n_jobs=n_jobs, checkpoint=file))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_lost_machine_changes_nothing():
+    here = fit(n_iter=450)
+    for away in on_a_cluster(lambda: fit(n_iter=450)):
+        same(here, away)
 
 
 @pytest.mark.parametrize("n_outcomes", [1, 3])

@@ -8,6 +8,7 @@ by its acceptance and the pilot moves to where the chain is; afterwards both sta
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -81,6 +82,27 @@ class Chain:
         self.draws: dict[str, list[Any]] = {name: [] for name in ("theta", "children", "times", "leaf_noise", "spread")}
         self.trace: dict[str, list[float]] = {name: [] for name in TRACES}
         self.precision_sum: Floats = np.zeros((likelihood.n_features, likelihood.n_features))
+
+    @property
+    def n_done(self) -> int:
+        """Iterations so far."""
+        return self.moving.n_done if self.moving else 0
+
+    def without_draws(self) -> Chain:
+        """Return a copy that goes on from here with nothing kept: small enough to travel."""
+        light = copy.copy(self)
+        light.rng, light.precision_sum = copy.deepcopy(self.rng), self.precision_sum.copy()
+        light.draws = {name: [] for name in self.draws}
+        light.trace = {name: [] for name in self.trace}
+        return light
+
+    def follow(self, other: Chain) -> None:
+        """Take over where a copy without draws has got to, and what it has kept on the way."""
+        self.rng.bit_generator.state = other.rng.bit_generator.state
+        self.moving, self.precision_sum = other.moving, other.precision_sum
+        for own, new in ((self.draws, other.draws), (self.trace, other.trace)):
+            for name, values in new.items():
+                own[name].extend(values)
 
     def start(self) -> Moving:
         """Begin at a draw from the Laplace approximation under independent N(0, 1) coefficients."""

@@ -177,7 +177,8 @@ def fit_probit(
     covariance : CovarianceFamily, optional
         Prior of Φ instead of the inverse Wishart with learned width.
     n_jobs : int, optional
-        Chains that run at the same time, as threads. The result does not depend on it.
+        Chains that run at the same time: as threads, or wherever ``joblib.parallel_config`` sends them. The result
+        does not depend on it.
     random_state : int, Generator, …
         Seed.
     checkpoint : path, optional
