@@ -1,7 +1,6 @@
-"""CoalescentProbit beside its peers: effective draws a second, and how much the prior's scale matters.
+"""CoalescentProbit beside its peers: effective draws a second.
 
-python -m benchmarks.probit speed [--quick]                   # Albert–Chib; NumPyro's NUTS if it is installed
-python -m benchmarks.probit scale FOLDER [--quick]            # the prior's scale times and over ten, on real data
+python -m benchmarks.probit [--quick]     # Albert–Chib; NumPyro's NUTS if it is installed
 """
 
 from __future__ import annotations
@@ -9,25 +8,14 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-from sklearn.decomposition import PCA
-from sklearn.metrics import log_loss, roc_auc_score
-from sklearn.model_selection import KFold
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 import coaltree as ct
 from coaltree.regression.diagnostics import bulk_ess
 from coaltree.regression.fit import ProbitFit, fit_probit
 from coaltree.regression.links import PROBIT, probability
-
-REAL = {"yeast": "yeast.npz", "medical": "medical.npz", "birds": "birds_train.npz"}
-N_FACTORS = 25
-FEWEST_EVENTS = 5
 
 
 def simulate(n: int, n_outcomes: int, n_features: int, prevalence: tuple[float, float], seed: int):
@@ -50,25 +38,6 @@ def simulate(n: int, n_outcomes: int, n_features: int, prevalence: tuple[float, 
     return X, Y, beta
 
 
-def scores(Y, prediction) -> np.ndarray:
-    """AUC and log loss of every outcome, (P, 2)."""
-    clipped = np.clip(prediction, 1e-12, 1 - 1e-12)
-    return np.array(
-        [[roc_auc_score(y, p), log_loss(y, c)] for y, p, c in zip(Y.T, prediction.T, clipped.T, strict=True)]
-    )
-
-
-def table(results: dict[str, np.ndarray], events: np.ndarray) -> None:
-    rare = events < 50
-    print(f"{'':20s} {'AUC':>7s} {'rare':>7s} {'log loss':>9s}   ({rare.sum()} of {len(events)} outcomes rare: < 50)")
-    for name, values in results.items():
-        few = values[rare, 0].mean() if rare.any() else np.nan
-        print(f"{name:20s} {values[:, 0].mean():7.4f} {few:7.4f} {values[:, 1].mean():9.4f}", flush=True)
-
-
-# ---- experiments
-
-
 def report(fit: ProbitFit, seconds: float, rarest: int, name: str) -> float:
     draws = np.concatenate([fit.intercept_draws[..., rarest, None], fit.coef_draws[:, :, rarest]], axis=-1)
     ess = float(bulk_ess(draws).min())
@@ -82,8 +51,8 @@ def report(fit: ProbitFit, seconds: float, rarest: int, name: str) -> float:
     return ess / seconds
 
 
-def speed(arguments: argparse.Namespace) -> None:
-    n, n_outcomes, n_features = (2000, 6, 5) if arguments.quick else (19_000, 21, 25)
+def speed(quick: bool) -> None:
+    n, n_outcomes, n_features = (2000, 6, 5) if quick else (19_000, 21, 25)
     X, Y, _ = simulate(n, n_outcomes, n_features, (0.0013, 0.085), 0)
     events = Y.sum(axis=0)
     rarest = int(np.argmin(events))
@@ -91,12 +60,12 @@ def speed(arguments: argparse.Namespace) -> None:
     fit_probit(X[:200], Y[:200, np.argsort(-events)[:3]], n_iter=30, burn_in=10)  # compile
     rates = {}
     for method in ("hmc", "albert-chib"):
-        n_iter, burn_in, thin = (150, 50, 2) if arguments.quick else (2700, 200, 5)  # 1 000 kept draws
+        n_iter, burn_in, thin = (150, 50, 2) if quick else (2700, 200, 5)  # 1 000 kept draws
         before = time.process_time()
         fit = fit_probit(X, Y, method=method, n_iter=n_iter, burn_in=burn_in, thin=thin, n_chains=2)
         rates[method] = report(fit, time.process_time() - before, rarest, method)
     try:
-        rates["nuts"] = nuts(X, Y, rarest, *((30, 30) if arguments.quick else (300, 300)))
+        rates["nuts"] = nuts(X, Y, rarest, *((30, 30) if quick else (300, 300)))
     except ImportError:
         print("numpyro is not installed: no comparison with NUTS.")
     for name, rate in rates.items():
@@ -137,59 +106,13 @@ def nuts(X, Y, rarest: int, n_warm_up: int, n_draws: int) -> float:
     return ess / seconds
 
 
-def folds_of(folder: Path, name: str, n_folds: int):
-    """Yield training and test parts, reduced to factors by the training part alone."""
-    with np.load(folder / REAL[name], allow_pickle=False) as data:
-        X, Y = data["X"].astype(float), data["Y"].astype(float)
-    Y = Y[:, Y.sum(axis=0) >= FEWEST_EVENTS]
-    X = X[:, X.std(axis=0) > 0]
-    for train, test in KFold(n_folds, shuffle=True, random_state=0).split(X):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            factors = make_pipeline(StandardScaler(), PCA(N_FACTORS, random_state=0), StandardScaler()).fit(X[train])
-        yield factors.transform(X[train]), Y[train], factors.transform(X[test]), Y[test], test, Y
-
-
-def cross_validate(folder: Path, name: str, n_folds: int, methods: dict[str, Callable]) -> None:
-    predictions: dict[str, np.ndarray] = {}
-    before = time.process_time()
-    spent = dict.fromkeys(methods, 0.0)
-    for X, Y, X_test, _, test, everything in folds_of(folder, name, n_folds):
-        for method, predict in methods.items():
-            before = time.process_time()
-            predictions.setdefault(method, np.full(everything.shape, np.nan))[test] = predict(X, Y, X_test)
-            spent[method] += time.process_time() - before
-    print(f"{name}: {everything.shape[1]} outcomes, CPU seconds { {k: round(v) for k, v in spent.items()} }")
-    table({k: scores(everything, v) for k, v in predictions.items()}, everything.sum(axis=0))
-
-
-def ours(n_iter: int, scale: float = 1.0) -> Callable:
-    def predict(X, Y, X_test):
-        return fit_probit(X, Y, n_iter=n_iter, burn_in=n_iter // 3, n_chains=1, scale=scale).predict_proba(X_test)
-
-    return predict
-
-
-def scale(arguments: argparse.Namespace) -> None:
-    n_folds, n_iter = (3, 150) if arguments.quick else (10, 600)
-    for name in arguments.only or REAL:
-        methods = {f"scale {value:g}": ours(n_iter, value) for value in (0.1, 1.0, 10.0)}
-        cross_validate(arguments.folder, name, n_folds, methods)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    experiments = {"speed": speed, "scale": scale}
-    parser.add_argument("experiment", choices=experiments)
-    parser.add_argument("folder", nargs="?", type=Path, help="where yeast.npz, medical.npz and birds_train.npz are")
-    parser.add_argument("--only", action="append", choices=REAL)
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
-    if arguments.experiment == "scale" and arguments.folder is None:
-        parser.error("a folder with the data is needed")
     with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        experiments[arguments.experiment](arguments)
+        speed(arguments.quick)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 python -m benchmarks.regression --data FOLDER            # FOLDER holds yeast.npz, medical.npz, birds_train.npz, …
 python -m benchmarks.regression --replicates 2 --only simulated --iterations 300 --burn-in 100
+python -m benchmarks.regression --data FOLDER --scales 0.1 10    # how much the scale of the default prior matters
 
 Finished fits are kept in the folder --keep, so that an interrupted run goes on where it was. The page goes to --out.
 """
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri, softmax
 from scipy.stats import invwishart
+from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -51,6 +53,7 @@ def main() -> None:
     parser.add_argument("--chains", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--skip", nargs="*", default=[], help="baselines to leave out")
+    parser.add_argument("--scales", nargs="+", type=float, help="the prior's scale times these, instead of baselines")
     parser.add_argument("--keep", type=Path, default=Path("/tmp/coaltree-benchmark"))
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".md"))
     options = parser.parse_args()
@@ -69,6 +72,8 @@ def main() -> None:
 
 def models(options: argparse.Namespace) -> dict[str, Any]:
     ours = CoalescentProbit(n_iter=options.iterations, burn_in=options.burn_in, n_chains=options.chains, random_state=0)
+    if options.scales:
+        return {OURS: ours} | {f"scale × {scale:g}": clone(ours).set_params(scale=scale) for scale in options.scales}
     return {OURS: ours} | {name: make() for name, make in BASELINES.items() if name not in options.skip}
 
 

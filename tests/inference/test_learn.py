@@ -21,7 +21,7 @@ FAMILIES = {
     "spherical": Spherical(shape=3.0, scale=2.0),
     "diagonal": Diagonal(shape=3.0, scale=2.0),
     "inverse Wishart": InverseWishart(np.eye(D), df=6),
-    "Huang-Wand": HuangWand(df=4, scale=1.0),
+    "Huang-Wand": HuangWand(df=4, scale=1.0, shape=0.5),
     "Gaussian process": GaussianProcess(KERNEL, np.arange(2.0), shape=3.0, scale=2.0),
     "fixed": Fixed(np.array([[1.0, 0.3], [0.3, 0.5]])),
 }

@@ -20,7 +20,7 @@ FAMILIES = {
     "spherical": Spherical(2.0, 1.5),
     "diagonal": Diagonal(2.0, 1.5),
     "inverse wishart": InverseWishart(PSI, 5.0),
-    "huang wand": HuangWand(2.0, 1.5),
+    "huang wand": HuangWand(2.0, 1.5, 0.5),
     "pooled wishart": PooledWishart(4.0, 1.5),
 }
 by_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())

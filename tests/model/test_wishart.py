@@ -35,23 +35,24 @@ def test_inverse_wishart_posterior_has_the_known_marginals(rng):
     assert abs(stats.ttest_1samp([state.log_det for state in states], log_det).statistic) < LIMIT
 
 
-def test_huang_wand_density_integrates_its_latent_scales(rng):
+@pytest.mark.parametrize("shape", [0.5, 0.9])
+def test_huang_wand_density_integrates_its_latent_scales(shape, rng):
     nu, scale = 1.7, np.array([0.8, 2.0])
-    state = HuangWand(nu, scale).sample_prior(2, rng)
+    state = HuangWand(nu, scale, shape).sample_prior(2, rng)
 
     def integrand(a):
         wishart = stats.invwishart.pdf(state.matrix(), nu + 1, 2 * nu * np.diag(1 / a))
-        return wishart * np.prod(stats.invgamma.pdf(a, 0.5, scale=scale**-2.0) * a)
+        return wishart * np.prod(stats.invgamma.pdf(a, shape, scale=scale**-2.0) * a)
 
     # In log a the integrand is smooth and dies at both ends: the trapezoidal rule is exact to many digits.
     step, centre = 0.4, np.log(nu * np.diag(np.linalg.inv(state.matrix())) + scale**-2.0)
     offsets = np.arange(-4.4, 10.0, step)
     truth = sum(integrand(np.exp(centre + np.array([x, y]))) for x in offsets for y in offsets) * step**2
-    assert HuangWand(nu, scale).log_prior(state) == pytest.approx(math.log(truth), abs=1e-5)
+    assert HuangWand(nu, scale, shape).log_prior(state) == pytest.approx(math.log(truth), abs=1e-5)
 
 
 def test_huang_wand_standard_deviations_are_half_t_and_correlations_uniform(rng):
-    family = HuangWand(2.0, [3.0, 1.0, 0.1])
+    family = HuangWand(2.0, [3.0, 1.0, 0.1], 0.5)
     matrices = np.array([family.sample_prior(3, rng).matrix() for _ in range(2000)])
     for k, scale in enumerate([3.0, 1.0, 0.1]):
         deviations = np.sqrt(matrices[:, k, k])
@@ -59,16 +60,28 @@ def test_huang_wand_standard_deviations_are_half_t_and_correlations_uniform(rng)
     correlation = matrices[:, 0, 2] / np.sqrt(matrices[:, 0, 0] * matrices[:, 2, 2])
     assert stats.kstest(correlation, stats.uniform(-1, 2).cdf).pvalue > 1e-5
     # In one dimension the density itself is half-t, in φ = σ².
-    state = HuangWand(3.0, 2.0).sample_prior(1, rng)
+    state = HuangWand(3.0, 2.0, 0.5).sample_prior(1, rng)
     sigma = float(state.factor[0, 0])
     truth = math.log(2 * stats.t(3).pdf(sigma / 2.0) / 2.0 / (2 * sigma))
-    assert HuangWand(3.0, 2.0).log_prior(state) == pytest.approx(truth)
+    assert HuangWand(3.0, 2.0, 0.5).log_prior(state) == pytest.approx(truth)
 
 
-@pytest.mark.parametrize("m", [1, 6])
-def test_huang_wand_posterior_equals_quadrature(m, rng):
+def test_the_default_is_flat_in_the_log_of_a_standard_deviation():
+    """In one dimension, over the four orders of magnitude around one."""
+    family = HuangWand()
+    states = [family.from_values({"covariance": np.array([[variance]])}, 1) for variance in (1e-4, 1.0, 1e4)]
+    # The density of φ times φ is that of log φ.
+    flat = [family.log_prior(state) + state.log_det for state in states]
+    assert np.ptp(flat) < 0.2
+    assert family.log_rescale(states[1], 10.0) == pytest.approx(0.0, abs=0.05)
+    theirs = HuangWand(shape=0.5)
+    assert theirs.log_rescale(states[1], 10.0) == pytest.approx(-0.5 * math.log(10.0), abs=1e-3)
+
+
+@pytest.mark.parametrize(("m", "shape"), [(1, 0.5), (6, 0.5), (6, 0.1)])
+def test_huang_wand_posterior_equals_quadrature(m, shape, rng):
     """Grid over two log deviations and a correlation, the marginal prior written out by hand; m = 1 < d too."""
-    family = HuangWand(2.0, 1.5)
+    family = HuangWand(2.0, 1.5, shape)
     u = rng.standard_normal((m, 2)) @ [[1.0, 0.5], [0.0, 0.7]]
     S = u.T @ u
     x = np.linspace(-6, 7, 80)
@@ -80,7 +93,7 @@ def test_huang_wand_posterior_equals_quadrature(m, rng):
     log_det = 2 * s1 + 2 * s2 + np.log(one_minus)
     p11, p22 = 1 / (v1 * one_minus), 1 / (v2 * one_minus)
     trace = S[0, 0] * p11 + S[1, 1] * p22 - 2 * S[0, 1] * r * np.sqrt(p11 * p22)
-    log_density = -(2 + 4) / 2 * log_det - 2 * (np.log(2 * p11 + 1.5**-2) + np.log(2 * p22 + 1.5**-2))
+    log_density = -(2 + 4) / 2 * log_det - (1.5 + shape) * (np.log(2 * p11 + 1.5**-2) + np.log(2 * p22 + 1.5**-2))
     log_density += -m / 2 * log_det - trace / 2
     log_density += 3 * s1 + 3 * s2 + np.log(one_minus)  # Jacobian of (log σ₁, log σ₂, atanh ρ) → Φ
     weight = np.exp(log_density - log_density.max())

@@ -1,12 +1,17 @@
 """`learn_posterior` at its boundary."""
 
+from itertools import cycle
+
 import numpy as np
 import pytest
+from scipy.stats import gamma
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
 from coaltree.inference import learn
+from coaltree.model.diffusion import scatter
 from coaltree.posterior import checkpoint
+from tests.seeds import seed
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +50,34 @@ def test_given_leaf_noise_stays(X):
     noise = np.linspace(0.0, 0.3, 15)
     learned = ct.learn_posterior(X, leaf_noise=noise, n_iter=4, burn_in=1, n_particles=5)
     np.testing.assert_array_equal(learned.leaf_noise, noise)
+
+
+def test_each_tree_goes_with_its_own_draw():
+    """Given a tree, S_jj/2φ_j is Gamma(shape + m/2) a posteriori: at medians it would vary too little."""
+    X = ct.sample_data(ct.sample_tree(10, random_state=1), np.diag([1.0, 2.0, 4.0]), 0.1, random_state=2)
+    options = {"n_iter": 300, "burn_in": 50, "n_particles": 125, "random_state": seed(3)}
+    learned = ct.learn_posterior(X, "diagonal", **options)
+    assert learned.covariances.shape == (125, 3)
+    assert learned.leaf_noises.shape == (125, 10)
+
+    def levels(learned):
+        own = zip(learned.posterior, cycle(learned.covariances), cycle(learned.leaf_noises), strict=False)
+        halves = np.array([np.diag(scatter(tree, X, noise)) / (2.0 * phi) for tree, phi, noise in own])
+        return gamma.cdf(halves, 0.01 + 0.5 * 9)
+
+    own = levels(learned)
+    assert own.mean() == pytest.approx(0.5, abs=0.1)
+    assert own.std() == pytest.approx(12**-0.5, abs=0.04)
+    assert levels(ct.learn_posterior(X, "diagonal", n_sweeps=0, **options)).std() < 12**-0.5 - 0.04
+
+
+def test_trees_that_are_not_moved_go_with_the_medians(X):
+    learned = ct.learn_posterior(X, n_iter=4, burn_in=1, n_particles=5, n_sweeps=0)
+    np.testing.assert_array_equal(learned.covariances, [np.diag(learned.covariance)])
+    np.testing.assert_array_equal(learned.leaf_noises, [learned.leaf_noise])
+    known = ct.learn_posterior(X, np.eye(6), n_iter=4, burn_in=1, n_particles=5)
+    np.testing.assert_array_equal(known.covariances, [np.ones(6)])
+    assert known.leaf_noises.shape == (5, 15)
 
 
 def test_duplicates_need_noise(X):

@@ -98,11 +98,12 @@ def test_predictive_density_is_the_ratio_of_evidences(d, noise):
         log_joint=np.zeros(80),
         ess_per_step=[80.0],
     )
-    fit = predict.make_fit(posterior, X, np.eye(d), np.full(2, noise))
+    fit = predict.make_fit(posterior, X, np.ones((1, d)), np.full((1, 2), noise))
     expected = log_ratio_of_evidences(X, point, noise)
     assert predict.log_predictive(fit, point[None])[0] == pytest.approx(expected, abs=2e-6)
-    # The control: a point of another noise has another density.
-    assert abs(predict.log_predictive(fit._replace(new_noise=2 * noise), point[None])[0] - expected) > 1e-3
+    # The control: with another noise there is another density.
+    noisier = predict.make_fit(posterior, X, np.ones((1, d)), np.full((1, 2), 2 * noise))
+    assert abs(predict.log_predictive(noisier, point[None])[0] - expected) > 1e-3
 
 
 def test_predictive_density_of_sampled_trees():
@@ -110,7 +111,7 @@ def test_predictive_density_of_sampled_trees():
     X, point = rng.normal(size=(3, 2)), rng.normal(size=2)
     sampled = ct.sample_posterior(X, leaf_noise=0.1, method="postpost", n_particles=4000, random_state=seed(1))
     posterior = sampled.sample(400, seed(2))
-    fit = predict.make_fit(posterior, X, np.eye(2), np.full(3, 0.1))
+    fit = predict.make_fit(posterior, X, np.ones((1, 2)), np.full((1, 3), 0.1))
     density = np.array([masses_of(tree, X, np.full(3, 0.1), point[None], 0.1)[0].sum() for tree in posterior])
     error = density.std() / density.mean() / np.sqrt(400)
     found = predict.log_predictive(fit, point[None])[0]
@@ -121,7 +122,7 @@ def test_predictive_density_of_sampled_trees():
 
 def test_density_integrates_to_one():
     tree, X, _ = simulate(5, 1, 0.1, 4)
-    fit = predict.make_fit(one_tree(tree), X, np.array([[0.7]]), np.full(5, 0.1))
+    fit = predict.make_fit(one_tree(tree), X, np.array([[0.7]]), np.full((1, 5), 0.1))
     # The flat root makes tails of |x|⁻² e^…: wide limits.
     grid = np.linspace(-60, 60, 4001)
     density = np.exp(predict.log_predictive(fit, grid[:, None]))
@@ -133,7 +134,7 @@ def fitted():
     _, Z, _ = simulate(40, PHI, 0.05, 5)
     X, new = Z[:32], Z[32:]
     post = ct.sample_posterior(X, PHI, leaf_noise=0.05, n_particles=10)
-    return predict.make_fit(post, X, PHI, np.full(32, 0.05)), new
+    return predict.make_fit(post, X, PHI[None], np.full((1, 32), 0.05)), new
 
 
 def test_missing_entries_are_integrated_out(fitted):
@@ -175,9 +176,38 @@ def test_label_probabilities(fitted):
     tree = fit.posterior[0]
     single = fit._replace(posterior=one_tree(tree))
     rows = np.linalg.solve(np.linalg.cholesky(PHI), np.vstack([fit.X, new[:1]]).T).T
-    masses, _ = masses_of(tree, rows[:32].copy(), fit.leaf_noise, rows[32:], 0.05)
+    masses, _ = masses_of(tree, rows[:32].copy(), np.full(32, 0.05), rows[32:], 0.05)
     by_hand = sum(mass * np.eye(4)[labels[tree.leaves(node)]].mean(axis=0) for node, mass in enumerate(masses[0]))
     np.testing.assert_allclose(predict.label_probabilities(single, new[:1], labels)[0], by_hand / by_hand.sum())
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_every_tree_goes_with_its_own_draw(fitted, diagonal):
+    """Trees with different covariances and noises: what each says alone, by how well it foretells the point."""
+    fit, new = fitted
+    scales, noises = np.array([0.5, 1.0, 3.0]), np.array([0.02, 0.1, 0.3])[:, None] * np.ones(32)
+    covariances = scales[:, None] * np.diag(PHI) if diagonal else scales[:, None, None] * PHI
+    trees = [fit.posterior[m] for m in range(3)]
+    together = TreePosterior(
+        children=[tree.children for tree in trees],
+        times=[tree.times for tree in trees],
+        weights=[0.5, 0.3, 0.2],
+        log_evidence=0.0,
+        log_joint=np.zeros(3),
+        ess_per_step=np.ones(31),
+    )
+    whole = predict.make_fit(together, fit.X, covariances, noises)
+    alone = [
+        predict.make_fit(one_tree(tree), fit.X, scale * (np.diag(np.diag(PHI)) if diagonal else PHI)[None], noise[None])
+        for tree, scale, noise in zip(trees, scales, noises, strict=True)
+    ]
+    point = new[:1].copy()
+    point[0, 1] = np.nan
+    density = np.array([0.5, 0.3, 0.2]) * [np.exp(predict.log_predictive(each, point)[0]) for each in alone]
+    assert np.exp(predict.log_predictive(whole, point)[0]) == pytest.approx(density.sum(), rel=1e-12)
+    said = [predict.impute(each, point)[0, 1] for each in alone]
+    assert predict.impute(whole, point)[0, 1] == pytest.approx(density @ said / density.sum(), rel=1e-9)
+    assert np.ptp(said) > 1e-3
 
 
 def test_threads_change_nothing(fitted):
@@ -190,22 +220,22 @@ def test_threads_change_nothing(fitted):
 def test_attachments(fitted):
     fit, new = fitted
     tree = fit.posterior.mcc_tree()
-    found = predict.attachments(fit, tree, new, n_places=63)
+    found = predict.attachments(tree, fit.given(0), fit.X, new, n_places=63)
     np.testing.assert_allclose(found.probability.sum(axis=1), 1.0)
     assert (np.diff(found.probability, axis=1) <= 0).all()
     upper = np.append(tree.node_times(), np.inf)[np.append(tree.parents()[:-1], 63)]
     assert (found.time >= tree.node_times()[found.node]).all()
     assert (found.time <= upper[found.node]).all()
-    assert predict.attachments(fit, tree, new, n_places=2).node.shape == (8, 2)
+    assert predict.attachments(tree, fit.given(0), fit.X, new, n_places=2).node.shape == (8, 2)
 
 
 def test_a_noiseless_row_met_exactly_has_infinite_density():
     tree, X, _ = simulate(6, 2, 0.0, 6)
-    fit = predict.make_fit(one_tree(tree), X, np.eye(2), np.zeros(6))
+    fit = predict.make_fit(one_tree(tree), X, np.ones((1, 2)), np.zeros((1, 6)))
     points = np.vstack([X[2], X[2] + 1e-9, X[2] + 0.1])
     density = predict.log_predictive(fit, points)
     assert density[0] == np.inf
     assert np.isfinite(density[1:]).all()
     assert density[1] > density[2]
     assert predict.label_probabilities(fit, points, np.arange(6))[0].argmax() == 2
-    np.testing.assert_array_equal(predict.attachments(fit, tree, points, n_places=1).node[:2, 0], 2)
+    np.testing.assert_array_equal(predict.attachments(tree, fit.given(0), X, points, n_places=1).node[:2, 0], 2)

@@ -15,7 +15,7 @@ from coaltree.posterior import predict
 from coaltree.posterior.embedding import embed, embed_new
 from coaltree.posterior.learning import learn_posterior
 from coaltree.posterior.partition import score_clusters
-from coaltree.posterior.predict import Attachment, Fit
+from coaltree.posterior.predict import Attachment, Fit, Given
 from coaltree.posterior.sampling import leaf_names
 from coaltree.validation import check_choice, check_count
 
@@ -73,7 +73,12 @@ class CoalescentClustering(
     posterior_ : TreePosterior
         All trees.
     covariance_ : array (d, d)
+        The middle of its posterior, as is `leaf_noise_`; both go with `tree_`.
     leaf_noise_ : array (n,)
+    covariances_ : array (M, d, d)
+        The draw that goes with each tree of `posterior_`: its variances, (M, d), if diagonal; (1, …) if all are equal.
+    leaf_noises_ : array (M, n)
+        Likewise.
     trace_ : dict of arrays
         Every iteration of learning, burn-in included.
     log_evidence_ : float
@@ -169,6 +174,7 @@ class CoalescentClustering(
         )
         self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
         self.covariance_, self.leaf_noise_ = learned.covariance, learned.leaf_noise
+        self.covariances_, self.leaf_noises_ = learned.covariances, learned.leaf_noises
         self.tree_ = self.posterior_.mcc_tree()
         return self._describe()._cut()
 
@@ -234,7 +240,8 @@ class CoalescentClustering(
     def attach(self, X: Any, n_places: int = 5) -> Attachment:
         """Where each row joins `tree_`: the likeliest edges (by the node below), probabilities, mean times, (B, K)."""
         fit, rows = self._check_new(X)
-        return predict.attachments(fit, self.tree_, rows, check_count(n_places, "n_places", at_least=1))
+        given = Given(self.covariance_, self.leaf_noise_)
+        return predict.attachments(self.tree_, given, fit.X, rows, check_count(n_places, "n_places", at_least=1))
 
     def impute(self, X: Any = None) -> Any:
         """Table with every NaN replaced by its posterior mean; without X, the table of the fit.
@@ -256,7 +263,7 @@ class CoalescentClustering(
         rows: Floats = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=finite, order="C")
         if self.metric == "precomputed":
             rows = embed_new(self.completed_, rows)
-        return predict.make_fit(self.posterior_, self.completed_, self.covariance_, self.leaf_noise_), rows
+        return predict.make_fit(self.posterior_, self.completed_, self.covariances_, self.leaf_noises_), rows
 
     # ---- files and tags
 

@@ -15,11 +15,13 @@ from coaltree.tree import Tree
 KIND = "coaltree.CoalescentClustering"
 _POSTERIOR = ("children", "times", "weights", "log_joint", "ess_per_step")
 _FITTED = ("completed_", "covariance_", "leaf_noise_", "labels_")
+# A draw for each tree; files of before have none, and their trees go with the middle of the posterior.
+_DRAWS = {"covariances_": "covariance_", "leaf_noises_": "leaf_noise_"}
 
 
 def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
     """Write a fitted `CoalescentClustering`."""
-    arrays = {name: getattr(model, name) for name in _FITTED}
+    arrays = {name: getattr(model, name) for name in (*_FITTED, *_DRAWS)}
     arrays |= {f"posterior/{name}": getattr(model.posterior_, name) for name in _POSTERIOR}
     arrays |= {f"trace/{name}": values for name, values in model.trace_.items()}
     arrays |= {"tree/children": model.tree_.children, "tree/times": model.tree_.times}
@@ -63,6 +65,8 @@ def _restore(contents: dict[str, Any], model: Any) -> None:
     model.set_params(**contents["params"], **part("param/"))
     for name in _FITTED:
         setattr(model, name, contents[name])
+    for name, middle in _DRAWS.items():
+        setattr(model, name, contents.get(name, contents[middle][None]))
     names = None if contents["names"] is None else tuple(contents["names"])
     model.posterior_ = TreePosterior(
         **part("posterior/"), log_evidence=contents["log_evidence"], names=names, info=contents["info"]
@@ -82,7 +86,12 @@ def _check(model: Any) -> int:
     table = model.completed_.shape
     if len(table) != 2:
         raise ValueError(f"completed_ must be a table, got shape {table}.")
-    shapes = {"completed_": (n, table[1]), "covariance_": (table[1],) * 2, "leaf_noise_": (n,), "labels_": (n,)}
+    d, draws = table[1], {name: len(np.atleast_1d(getattr(model, name))) for name in _DRAWS}
+    if not set(draws.values()) <= {1, len(model.posterior_)}:
+        raise ValueError(f"there must be one draw, or one for each of {len(model.posterior_)} trees, got {draws}.")
+    shapes = {"completed_": (n, d), "covariance_": (d, d), "leaf_noise_": (n,), "labels_": (n,)}
+    shapes["leaf_noises_"] = (draws["leaf_noises_"], n)
+    shapes["covariances_"] = (draws["covariances_"], d, d)[: 2 if model.covariances_.ndim == 2 else 3]
     for name, wanted in shapes.items():
         value = getattr(model, name)
         if value.shape != wanted or value.dtype.kind not in ("iu" if name == "labels_" else "iuf"):

@@ -12,13 +12,15 @@ and no step costs more than O(d³), whatever n is. A family is a prior on Φ and
 | `Spherical` | Φ = φ I, φ ~ IG(shape, scale) (φ) | exact draw |
 | `Diagonal` | Φ = diag(φ), φ_j ~ IG(shape, scale) (φ) | exact draw |
 | `InverseWishart` | Φ ~ IW(df, Ψ) (lower triangle of Φ) | exact draw, IW(df + m, Ψ + S) |
-| `HuangWand` | half-t(df, scale) standard deviations (lower triangle of Φ) | Gibbs |
+| `HuangWand` | a learned scale for every column (lower triangle of Φ) | Gibbs |
 | `PooledWishart` | Φ ~ IW(df + d − 1, df σ² I), σ ~ half-t(2, scale) (lower triangle of Φ, and σ) | slice, exact draw |
 | `coaltree.model.gp.GaussianProcess` | Φ = amplitude · K(θ) | slice sampling and an exact draw |
 
-IG(a, b) has density ∝ φ^(−a−1) e^(−b/φ). The default IG(½, 1e-10) is worth one contrast of standard deviation 1.4e-5:
-proper, and negligible unless the data are that small; then pass a smaller `scale` or change the units. No prior looks
-at the data: `start` alone does, and it only says where a chain begins.
+IG(a, b) has density ∝ φ^(−a−1) e^(−b/φ). The default IG(0.01, 1e-10) is all but flat in log φ above 1e-10: proper, and
+negligible unless the data are that small; then pass a smaller `scale` or change the units. Flat in log φ matters: times
+and variances trade off in the likelihood, so priors of d columns add up along their common scale, and one that prefers
+small or large φ, however slightly, stretches or shrinks the tree. No prior looks at the data: `start` alone does, and
+it only says where a chain begins.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ from typing import Any
 import numpy as np
 
 from coaltree.model.family import (
+    DEFAULT_SCALE,
+    DEFAULT_SHAPE,
     CovarianceFamily,
     Linear,
     State,
@@ -58,9 +62,6 @@ __all__ = [
     "State",
     "as_family",
 ]
-
-DEFAULT_SHAPE = 0.5
-DEFAULT_SCALE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)

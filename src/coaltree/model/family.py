@@ -17,6 +17,10 @@ from coaltree.validation import check_array, check_count
 Floats = npt.NDArray[np.float64]
 Values = Mapping[str, float | Floats]
 
+# Of inverse gamma priors on variances: all but flat in log φ, and still proper.
+DEFAULT_SHAPE = 0.01
+DEFAULT_SCALE = 1e-10
+
 
 @dataclass(frozen=True, eq=False)
 class State:
@@ -148,7 +152,12 @@ def log_inverse_gamma(x: Any, shape: Any, scale: Any) -> float:
 
 def sample_inverse_gamma(shape: Any, scale: Any, rng: np.random.Generator) -> Any:
     """Draw from IG(shape, scale)."""
-    return scale / rng.gamma(shape)
+    return scale / sample_gamma(shape, rng)
+
+
+def sample_gamma(shape: Any, rng: np.random.Generator, size: int | None = None) -> Any:
+    """Draw from Gamma(shape, 1): never zero, as small shapes are once in a while for want of exponents."""
+    return np.maximum(rng.gamma(shape, size=size), np.finfo(np.float64).tiny)
 
 
 def median(states: Sequence[State], name: str) -> Any:

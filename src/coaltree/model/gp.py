@@ -30,8 +30,9 @@ import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import Kernel
 
-from coaltree.model.covariance import DEFAULT_SCALE, DEFAULT_SHAPE
 from coaltree.model.family import (
+    DEFAULT_SCALE,
+    DEFAULT_SHAPE,
     CovarianceFamily,
     State,
     Values,

@@ -16,6 +16,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import gammaln, multigammaln
 
 from coaltree.model.family import (
+    DEFAULT_SHAPE,
     Linear,
     State,
     Values,
@@ -23,6 +24,7 @@ from coaltree.model.family import (
     check_positive,
     check_scatter,
     guess_variances,
+    sample_gamma,
 )
 from coaltree.model.roots import DenseRoot
 from coaltree.validation import check_array, check_covariance
@@ -126,21 +128,28 @@ class InverseWishart(Full):
 
 @dataclass(frozen=True, eq=False)
 class HuangWand(Full):
-    """Full Φ with a learned scale: half-t(df, scale) standard deviations (Huang & Wand 2013, *Bayesian Analysis* 8).
+    """Full Φ with a learned scale for every column (after Huang & Wand 2013, *Bayesian Analysis* 8).
 
-    Φ | a ~ IW(df + d − 1, 2 df diag(1/a)), a_k ~ IG(½, 1/scale_k²). With df = 2 correlations are uniform on (−1, 1).
-    The density of a standard deviation is flat below `scale` and falls as a power above, so any `scale` well above
-    those of the data is as good as another: the default 1e5 is the authors'. A number, or one per column. The a_k are
-    integrated out of the state and of `log_prior`, and drawn anew within each update.
+    Φ | a ~ IW(df + d − 1, 2 df diag(1/a)), a_k ~ IG(shape, 1/scale_k²). For df = 2 correlations are uniform in (−1, 1).
+    Below `scale` the density of a standard deviation σ is ∝ σ^(2 shape − 1), above it falls as a power, so any `scale`
+    well above those of the data is as good as another: the default 1e5 is the authors'. A number, or one per column.
+
+    Their shape is ½, half-t standard deviations, flat below `scale`. Here that would not be neutral: d flat standard
+    deviations together pull Φ up by c^(d/2), and times and leaf noise down with it, for only their priors hold the
+    common scale. The default shape makes log σ flat instead.
+
+    The a_k are integrated out of the state and of `log_prior`, and drawn anew within each update.
 
     A proper prior, so n ≤ d is allowed; but a full Φ then overfits. A constant column has no posterior.
     """
 
     df: float = 2.0
     scale: Any = 1e5
+    shape: float = DEFAULT_SHAPE
 
     def __post_init__(self) -> None:
         check_positive(self.df, "df")
+        check_positive(self.shape, "shape")
         for number in check_array(np.atleast_1d(self.scale), "scale", 1):
             check_positive(number, "scale")
 
@@ -151,23 +160,27 @@ class HuangWand(Full):
             raise ValueError(f"scale must be a number or {d} numbers, one per column, got shape {scale.shape}.")
         return np.broadcast_to(scale**-2.0, d)
 
+    def _power(self, d: int) -> float:
+        return self.shape + 0.5 * (self.df + d - 1)
+
     def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
         """Draw a | Φ, then Φ | a, S.
 
-        1/a_k ~ Gamma((df + d)/2, rate df (Φ⁻¹)_kk + 1/scale_k²);  Φ ~ IW(df + d − 1 + m, 2 df diag(1/a) + S).
+        1/a_k ~ Gamma(shape + (df + d − 1)/2, rate df (Φ⁻¹)_kk + 1/scale_k²);
+        Φ ~ IW(df + d − 1 + m, 2 df diag(1/a) + S).
         """
         S, m = check_scatter(S, m, state.d)
         _check_independent(S, m)
         rate = self.df * np.diag(precision_of(state)) + self.rates(state.d)
-        inverse_a = rng.gamma(0.5 * (self.df + state.d), size=state.d) / rate
+        inverse_a = rng.gamma(self._power(state.d), size=state.d) / rate
         return self._state(self._draw(self.df + state.d - 1 + m, np.diag(2.0 * self.df * inverse_a) + S, rng))
 
     def log_prior(self, state: State) -> float:
-        """Log density of the lower triangle of Φ, ∝ |Φ|^(−(df + 2d)/2) Π_k (df (Φ⁻¹)_kk + 1/scale_k²)^(−(df + d)/2)."""
+        """Log density of the lower triangle of Φ, ∝ |Φ|^(−(df + 2d)/2) Π_k (df (Φ⁻¹)_kk + 1/scale_k²)^(−power)."""
         d, rates = state.d, self.rates(state.d)
-        df, power = self.df + d - 1, 0.5 * (self.df + d)
+        df, power = self.df + d - 1, self._power(d)
         constant = 0.5 * df * d * math.log(self.df) - float(multigammaln(0.5 * df, d))
-        constant += d * (float(gammaln(power)) - 0.5 * math.log(math.pi)) + 0.5 * float(np.log(rates).sum())
+        constant += d * float(gammaln(power) - gammaln(self.shape)) + self.shape * float(np.log(rates).sum())
         tails = float(np.log(self.df * np.diag(precision_of(state)) + rates).sum())
         return constant - 0.5 * (self.df + 2 * d) * state.log_det - power * tails
 
@@ -177,11 +190,11 @@ class HuangWand(Full):
         power = 0.5 * d * (self.df + 2 * d) - 0.5 * d * (d + 1)
         rates = self.rates(d)
         ratio = float(np.log((c * tails + rates) / (tails + rates)).sum())
-        return power * math.log(c) - 0.5 * (self.df + d) * ratio
+        return power * math.log(c) - self._power(d) * ratio
 
     def sample_prior(self, d: int, rng: np.random.Generator) -> State:
         """Draw a, then Φ."""
-        inverse_a = rng.gamma(0.5, size=check_dimension(d)) / self.rates(d)
+        inverse_a = sample_gamma(self.shape, rng, check_dimension(d)) / self.rates(d)
         return self._state(self._draw(self.df + d - 1, np.diag(2.0 * self.df * inverse_a), rng))
 
 

@@ -15,13 +15,16 @@ import numpy.typing as npt
 from coaltree._version import __version__
 from coaltree.inference import learn
 from coaltree.inference.insertion import INSERTION
-from coaltree.model.covariance import CovarianceFamily, Diagonal, HuangWand, as_family
+from coaltree.model.covariance import CovarianceFamily, Diagonal, Fixed, HuangWand, as_family
 from coaltree.model.diffusion import leaf_distances
+from coaltree.model.family import State
+from coaltree.model.roots import DiagonalRoot
 from coaltree.posterior.checkpoint import Checkpoint
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.posterior.rejuvenate import rejuvenate
+from coaltree.posterior.rejuvenate import Start, move_on
 from coaltree.posterior.sampling import check_sampler, leaf_names, sample_posterior
 from coaltree.randomness import RandomState, as_generator, seed_of
+from coaltree.tree import Tree
 from coaltree.validation import check_count, check_data, check_leaf_noise
 
 Floats = npt.NDArray[np.float64]
@@ -33,9 +36,12 @@ N_SWEEPS, AFFORDABLE = 5, 50_000_000
 class LearnedPosterior(NamedTuple):
     """What was learned, and the trees that follow from it."""
 
-    posterior: TreePosterior  # trees given the medians below
-    covariance: Floats  # (d, d)
-    leaf_noise: Floats  # (n,)
+    posterior: TreePosterior  # each tree given its own draw of covariance and noise
+    covariance: Floats  # (d, d), medians
+    leaf_noise: Floats  # (n,), medians
+    # The draw that goes with each tree; a single one if all have the same. (M, d), the variances, if Φ is diagonal.
+    covariances: Floats  # (M, d, d)
+    leaf_noises: Floats  # (M, n)
     trace: dict[str, Floats]  # one row an iteration, burn-in included
     burn_in: int
     completed: Floats  # (n, d): X, missing entries replaced by their posterior means
@@ -59,14 +65,18 @@ def learn_posterior(
     n_sweeps: int | None = None,
     neighbors: int | None = None,
 ) -> LearnedPosterior:
-    """Learn the covariance and the leaf noise together with the tree, then sample trees at their posterior medians.
+    """Learn the covariance and the leaf noise together with the tree.
+
+    The final sampler knows their posterior medians, and its log evidence is given these. Then every tree gets a draw of
+    covariance and noise of its own from the iterations and is moved on given that draw, so that supports do not take
+    for known what was learned.
 
     Parameters
     ----------
     X : array-like (n, d)
         One row per leaf. Missing entries are NaN: they are integrated out under a diagonal covariance, drawn with the
-        rest under a full one, and returned as `completed`. The trees then come from the iterations, moved on at the
-        medians, and have no log evidence (NaN).
+        rest under a full one, and returned as `completed`. The trees then come from the iterations, moved on, and
+        have no log evidence (NaN).
     covariance : {"spherical", "diagonal", "wishart"}, array (d, d), scikit-learn kernel or family
         What is known of Φ. A kernel is a Gaussian process over `coordinates` of the d columns. "wishart" learns a full
         matrix; with n ≤ d rows its prior decides what the data cannot, and a warning says so.
@@ -90,7 +100,8 @@ def learn_posterior(
         finished one can be extended by a larger n_iter.
     n_sweeps : int, optional
         Sweeps of tree moves for each reported tree after the final sampler, without which supports are too sure (see
-        `coaltree.posterior.rejuvenate`). Default: 5; fewer for more than about 450 rows of 50 trees, none beyond 1 000.
+        `coaltree.posterior.rejuvenate`) and every tree has the medians for its draw. Default: 5; fewer for more than
+        about 450 rows of 50 trees, none beyond 1 000.
     neighbors : int, optional
         With ``method="greedy"`` and a table without missing entries: consider only this many nearest neighbours of
         every cluster, as in `greedy_tree`, so that memory grows as n.
@@ -142,10 +153,19 @@ def learn_posterior(
     kept = learned.draws[min(burn_in, len(learned.draws) - 1) :]
     middle = family.summarise([draw.covariance for draw in kept])
     middle_noise = np.median([draw.leaf_noise for draw in kept], axis=0)
-    at_middle = [draw._replace(covariance=middle, leaf_noise=middle_noise) for draw in kept]
-    if method == learn.GREEDY or kept[0].missing is not None:
-        posterior = _trees(at_middle, X_array, settings, rng, names)
+    at_middle = kept[-1]._replace(covariance=middle, leaf_noise=middle_noise)
+    own = [kept[k] for k in np.linspace(0, len(kept) - 1, n_particles).round().astype(int)]
+    if method == learn.GREEDY:
+        own = [learn.draw_tree(at_middle, _completed(X_array, kept)[0], settings, rng)]
+        posterior = _gather(own, X_array, settings, names)
+    elif kept[0].missing is not None:
+        own = [learn.take_turns(draw, X_array, settings, rng) for draw in own]
+        posterior = _gather(own, X_array, settings, names)
     else:
+        if n_sweeps is None:
+            n_sweeps = min(N_SWEEPS, AFFORDABLE // (n_particles * n**2))
+        if n_sweeps == 0:
+            own = [at_middle]
         posterior = sample_posterior(
             X_array,
             middle.matrix(),
@@ -156,9 +176,7 @@ def learn_posterior(
             random_state=rng,
             names=names,
         )
-        if n_sweeps is None:
-            n_sweeps = min(N_SWEEPS, AFFORDABLE // (n_particles * n**2))
-        posterior = rejuvenate(posterior, X_array, middle.matrix(), middle_noise, n_sweeps, n_jobs, rng)
+        posterior = move_on(posterior, lambda m, tree: _start(tree, middle, own[m], X_array), n_sweeps, n_jobs, rng)
     posterior = replace(posterior, info={**posterior.info, "random_state": seed_of(random_state)})
     trace = {name: np.array([draw.covariance.values[name] for draw in learned.draws]) for name in middle.values}
     trace["leaf_noise"] = np.array([draw.leaf_noise[0] for draw in learned.draws])
@@ -168,6 +186,8 @@ def learn_posterior(
         posterior,
         middle.matrix(),
         middle_noise,
+        np.array([_values(draw.covariance) for draw in (own[:1] if isinstance(family, Fixed) else own)]),
+        np.array([draw.leaf_noise for draw in own]),
         trace,
         len(learned.draws) - len(kept),
         *_completed(X_array, kept),
@@ -206,20 +226,25 @@ def _check_learnable(X: Floats, family: CovarianceFamily, noise: Floats | None, 
         )
 
 
-def _trees(
-    kept: Sequence[learn.Unknowns],
-    X: Floats,
-    settings: learn.Settings,
-    rng: np.random.Generator,
-    names: tuple[str, ...] | None,
+def _start(tree: Tree, sampled_at: State, draw: learn.Unknowns, X: Floats) -> Start:
+    """Begin with a tree that was sampled at one covariance, given a draw of another."""
+    # Times and amplitude trade off in the likelihood: the tree begins as it was, in the draw's units.
+    scale = math.exp((sampled_at.log_det - draw.covariance.log_det) / sampled_at.d)
+    tree = Tree(tree.children, scale * tree.times)
+    return Start(tree, draw.covariance.whiten(X), draw.leaf_noise, draw.covariance.log_det)
+
+
+def _values(covariance: State) -> Floats:
+    """Φ, or its variances if that is all there is to it."""
+    if isinstance(covariance.root, DiagonalRoot):
+        return covariance.amplitude * covariance.root.variances
+    return covariance.matrix()
+
+
+def _gather(
+    draws: Sequence[learn.Unknowns], X: Floats, settings: learn.Settings, names: tuple[str, ...] | None
 ) -> TreePosterior:
-    """Trees without a final sampler: the greedy one, or those of the iterations, moved on with what is missing."""
-    if settings.method == learn.GREEDY:
-        last = kept[-1]
-        draws = [learn.draw_tree(last, _completed(X, kept)[0], settings, rng)]
-    else:
-        spaced = np.linspace(0, len(kept) - 1, settings.n_particles).round().astype(int)
-        draws = [learn.take_turns(kept[k], X, settings, rng) for k in spaced]
+    """Trees without a final sampler, of equal weight."""
     size = len(draws)
     return TreePosterior(
         children=np.array([draw.tree.children for draw in draws]),

@@ -33,14 +33,29 @@ Ints = npt.NDArray[np.int64]
 _BATCH = 2_000_000
 
 
+class Given(NamedTuple):
+    """The covariance and the leaf noise that go with a tree."""
+
+    covariance: Floats  # (d, d), or the variances (d,) if it is diagonal
+    leaf_noise: Floats  # (n,)
+
+    @property
+    def new_noise(self) -> float:
+        """Leaf noise of a new point: the median of the others'."""
+        return float(np.median(self.leaf_noise))
+
+    def block(self, rows: Bools, columns: Bools) -> Floats:
+        """Return these rows and columns of Φ."""
+        full = self.covariance if self.covariance.ndim == 2 else np.diag(self.covariance)
+        return full[np.ix_(rows, columns)]
+
+
 class Fit(NamedTuple):
-    """What prediction needs to know of a fit; see `make_fit`."""
+    """What prediction needs to know of a fit: weighted trees, the complete table (n, d), what goes with each tree."""
 
     posterior: TreePosterior
-    X: Floats  # (n, d), complete
-    covariance: Floats  # (d, d)
-    leaf_noise: Floats  # (n,)
-    new_noise: float  # of a new point
+    X: Floats
+    given: Callable[[int], Given]
 
 
 class Attachment(NamedTuple):
@@ -60,12 +75,13 @@ class _Places(NamedTuple):
     time: Floats  # (B, 2n−1)
 
 
-Summary = Callable[[Tree, _Places], Floats]
+Summary = Callable[[Tree, Given, _Places, Floats], Floats]
 
 
-def make_fit(posterior: TreePosterior, X: Floats, covariance: Floats, leaf_noise: Floats) -> Fit:
-    """Gather what prediction needs; a new point has the median of the leaf noises."""
-    return Fit(posterior, X, covariance, leaf_noise, float(np.median(leaf_noise)))
+def make_fit(posterior: TreePosterior, X: Floats, covariances: Floats, leaf_noises: Floats) -> Fit:
+    """Gather what prediction needs: a covariance, (M, d, d) or (M, d), and noises, (M, n), a tree, or 1 for all."""
+    n_phi, n_noise = len(covariances), len(leaf_noises)
+    return Fit(posterior, X, lambda m: Given(covariances[m % n_phi], leaf_noises[m % n_noise]))
 
 
 def log_predictive(fit: Fit, X_new: Floats, n_jobs: int | None = 1) -> Floats:
@@ -73,7 +89,7 @@ def log_predictive(fit: Fit, X_new: Floats, n_jobs: int | None = 1) -> Floats:
 
     A row that equals a training row has an infinite density if neither has leaf noise.
     """
-    return _average(fit, X_new, lambda tree, places: np.empty((len(places.log_density), 0)), n_jobs)[0]
+    return _average(fit, X_new, lambda tree, given, places, rows: np.empty((len(rows), 0)), n_jobs)[0]
 
 
 def label_probabilities(fit: Fit, X_new: Floats, labels: Ints, n_jobs: int | None = 1) -> Floats:
@@ -84,7 +100,7 @@ def label_probabilities(fit: Fit, X_new: Floats, labels: Ints, n_jobs: int | Non
     n_labels = int(labels.max()) + 1
     one_hot = np.eye(n_labels)[labels]
 
-    def summarise(tree: Tree, places: _Places) -> Floats:
+    def summarise(tree: Tree, given: Given, places: _Places, rows: Floats) -> Floats:
         counts = np.concatenate([one_hot, np.empty((tree.n_leaves - 1, n_labels))])
         for merge, (left, right) in enumerate(tree.children, start=tree.n_leaves):
             counts[merge] = counts[left] + counts[right]
@@ -98,17 +114,20 @@ def impute(fit: Fit, X_new: Floats, n_jobs: int | None = 1) -> Floats:
     """X_new with each NaN replaced by its conditional mean given the row's other entries, the trees and the data.
 
     At a place where the tree expects μ the mean is μ_m + Φ_mo Φ_oo⁻¹ (x_o − μ_o) for missing columns m and observed
-    o; μ is averaged over trees, edges and times.
+    o, averaged over edges and times, then over trees.
     """
 
-    def summarise(tree: Tree, places: _Places) -> Floats:
-        own = make_sites(tree, fit.X, fit.leaf_noise)
+    def summarise(tree: Tree, given: Given, places: _Places, rows: Floats) -> Floats:
+        own = make_sites(tree, fit.X, given.leaf_noise)
         # ω is linear in time, so its mean is ω at the mean time; above the root it is 0.
         share = np.zeros_like(places.time)
         share[:, :-1] = (own.below + places.time)[:, :-1] / (own.below + own.above)[:-1]
         expected: Floats = (places.probability * (1.0 - share)) @ own.mean + (
             places.probability * share
         ) @ own.above_mean
+        observed = ~np.isnan(rows[0])
+        regression = np.linalg.solve(given.block(observed, observed), given.block(observed, ~observed))
+        expected[:, ~observed] += (rows - expected)[:, observed] @ regression
         return expected
 
     completed = X_new.copy()
@@ -116,15 +135,11 @@ def impute(fit: Fit, X_new: Floats, n_jobs: int | None = 1) -> Floats:
     if len(rows) == 0:
         return completed
     expected = _average(fit, X_new[rows], summarise, n_jobs)[1]
-    for observed, group in _patterns(X_new[rows]):
-        mean, missing = expected[group], ~observed
-        regression = np.linalg.solve(fit.covariance[np.ix_(observed, observed)], fit.covariance[observed][:, missing])
-        gap = X_new[rows[group]][:, observed] - mean[:, observed]
-        completed[np.ix_(rows[group], missing)] = mean[:, missing] + gap @ regression
+    completed[rows] = np.where(np.isnan(X_new[rows]), expected, X_new[rows])
     return completed
 
 
-def attachments(fit: Fit, tree: Tree, X_new: Floats, n_places: int = 5) -> Attachment:
+def attachments(tree: Tree, given: Given, X: Floats, X_new: Floats, n_places: int = 5) -> Attachment:
     """Find the `n_places` likeliest edges of one tree for each row of X_new, with probabilities and mean times."""
     n_places = min(n_places, 2 * tree.n_leaves - 1)
     found = Attachment(
@@ -134,7 +149,7 @@ def attachments(fit: Fit, tree: Tree, X_new: Floats, n_places: int = 5) -> Attac
     )
     for observed, group in _patterns(X_new):
         for batch in _batches(group, tree.n_leaves):
-            places = _locate(fit, tree, X_new[batch], observed)
+            places = _locate(tree, given, X, X_new[batch], observed)
             node = np.argsort(-places.probability, axis=1, kind="stable")[:, :n_places]
             found.node[batch] = node
             found.probability[batch] = np.take_along_axis(places.probability, node, axis=1)
@@ -154,18 +169,18 @@ def _batches(rows: Ints, n_leaves: int) -> list[Ints]:
     return np.array_split(rows, math.ceil(len(rows) * 2 * n_leaves / _BATCH))
 
 
-def _locate(fit: Fit, tree: Tree, X_new: Floats, observed: Bools) -> _Places:
+def _locate(tree: Tree, given: Given, X: Floats, X_new: Floats, observed: Bools) -> _Places:
     """Places of a batch of points in one tree, from the observed columns."""
     from scipy.spatial.distance import cdist  # here, because it is slow to import
 
     d = int(observed.sum())
     n, n_new = tree.n_leaves, len(X_new)
-    both = np.concatenate([fit.X, X_new])[:, observed]
-    rows, log_det = whiten(both, fit.covariance[np.ix_(observed, observed)]) if d else (both, 0.0)
+    both = np.concatenate([X, X_new])[:, observed]
+    rows, log_det = whiten(both, given.block(observed, observed)) if d else (both, 0.0)
     eps = cdist(rows[n:], rows[:n], "sqeuclidean") if d else np.zeros((n_new, n))
-    sites = make_sites(tree, rows[:n], fit.leaf_noise)
+    sites, new_noise = make_sites(tree, rows[:n], given.leaf_noise), given.new_noise
     table = np.empty((2, n_new, 2 * n - 1))
-    weigh_edges(sites, lay_grid(sites, fit.new_noise, max(d, 1)), eps, float(d), fit.new_noise, table)
+    weigh_edges(sites, lay_grid(sites, new_noise, max(d, 1)), eps, float(d), new_noise, table)
     log_mass, time = table
     top = log_mass.max(axis=1)
     mass = np.exp(log_mass - top[:, None])
@@ -188,9 +203,10 @@ def _average(fit: Fit, X_new: Floats, summarise: Summary, n_jobs: int | None) ->
             for batch in _batches(group, fit.posterior.n_leaves):
 
                 def work(m: int, batch: Ints = batch, observed: Bools = observed) -> tuple[Floats, Floats]:
-                    tree = fit.posterior[m]
-                    places = _locate(fit, tree, X_new[batch], observed)
-                    return places.log_density + math.log(fit.posterior.weights[m]), summarise(tree, places)
+                    tree, given, rows = fit.posterior[m], fit.given(m), X_new[batch]
+                    places = _locate(tree, given, fit.X, rows, observed)
+                    log_weight = places.log_density + math.log(fit.posterior.weights[m])
+                    return log_weight, summarise(tree, given, places, rows)
 
                 total: Floats = np.full(len(batch), -np.inf)
                 mean: Floats | None = None

@@ -7,11 +7,13 @@ that share their early merges, so that supports come out too sure. A Markov chai
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from joblib import effective_n_jobs
 
 from coaltree.inference import moves
@@ -19,11 +21,23 @@ from coaltree.inference.smc import systematic_counts
 from coaltree.model.diffusion import leaf_distances, whiten
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.randomness import RandomState, as_generator
+from coaltree.tree import Tree
 from coaltree.validation import check_count
+
+Floats = npt.NDArray[np.float64]
 
 # Below this effective size the weights leave one tree, and copies of it would agree for long. Chains that start from
 # all the trees differ too much at first, which is the safer error.
 FEWEST = 2.0
+
+
+class Start(NamedTuple):
+    """Where a chain begins and what it is given."""
+
+    tree: Tree
+    rows: Floats  # (n, d), whitened by Φ
+    leaf_noise: Floats  # (n,)
+    log_det: float  # of Φ
 
 
 def rejuvenate(
@@ -75,6 +89,17 @@ def rejuvenate(
     if len(rows) != posterior.n_leaves:
         raise ValueError(f"X must have one row per leaf of the posterior ({posterior.n_leaves}), got {len(rows)}.")
     rng = as_generator(random_state)
+    return move_on(posterior, lambda m, tree: Start(tree, rows, noise, log_det), n_sweeps, n_jobs, rng)
+
+
+def move_on(
+    posterior: TreePosterior,
+    start: Callable[[int, Tree], Start],
+    n_sweeps: int,
+    n_jobs: int | None,
+    rng: np.random.Generator,
+) -> TreePosterior:
+    """Resample to equal weights and move each tree, number m of the result, on from where `start` puts it."""
     n_trees = len(posterior)
     chosen = np.repeat(np.arange(n_trees), systematic_counts(posterior.weights, rng.random()))
     if posterior.ess < FEWEST and n_sweeps > 0:
@@ -85,7 +110,8 @@ def rejuvenate(
     streams = rng.spawn(n_trees)
 
     def move(m: int) -> None:
-        walk = moves.trace(posterior[int(chosen[m])], rows, noise, 1, streams[m], thin=n_sweeps)
+        tree, rows, noise, log_det = start(m, posterior[int(chosen[m])])
+        walk = moves.trace(tree, rows, noise, 1, streams[m], thin=n_sweeps)
         children[m], times[m] = walk.children[0], walk.times[0]
         log_joint[m] = walk.log_joint[0] - 0.5 * (len(rows) - 1) * log_det
 
