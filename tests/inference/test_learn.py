@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
@@ -130,6 +131,58 @@ def test_scale_move_improves_mixing():
         return (x[1:] @ x[:-1]) / (x @ x)
 
     assert autocorrelation(True) < autocorrelation(False) - 0.1
+
+
+ONE = {
+    "spherical": Spherical(shape=3.0, scale=2.0),
+    "diagonal": Diagonal(shape=3.0, scale=2.0),
+    "inverse Wishart": InverseWishart(1.5, df=6),
+    "Gaussian process": GaussianProcess(RBF(1.0, "fixed"), [0.0], shape=3.0, scale=2.0, jitter=0.0),
+}
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_the_covariance_is_integrated_out(name):
+    """In one dimension, against the trapezoidal rule in log φ."""
+    family, rng = ONE[name], np.random.default_rng(seed(5))
+    tree = ct.sample_tree(6, random_state=rng)
+    X = ct.sample_data(tree, np.array([[2.0]]), 0.5, random_state=rng)
+    integrated = family.integrated(family.start(np.array([[1.0]])), rng)
+    log_phi = np.linspace(-8.0, 12.0, 400)
+    key = next(iter(family.start(np.array([[1.0]])).values))
+    like = np.shape(family.start(np.array([[1.0]])).values[key])
+    states = [family.from_values({key: np.full(like, phi) if like else phi}, 1) for phi in np.exp(log_phi)]
+
+    def by_quadrature(noise):
+        terms = [
+            family.log_prior(state) + state.log_det + log_likelihood(tree, X, state.matrix(), noise) for state in states
+        ]
+        return logsumexp(terms)
+
+    noises = [0.01, 0.3, 4.0]
+    found = [learn.marginal_likelihood(integrated, X)(tree, np.full(6, noise)) for noise in noises]
+    np.testing.assert_allclose(np.diff(found), np.diff([by_quadrature(noise) for noise in noises]), atol=1e-7)
+
+
+def test_noise_mixes_because_the_covariance_is_integrated_out(monkeypatch):
+    """Autocorrelation of log s₀ over blocks of noise and covariance alone, the tree as it was."""
+    rng = np.random.default_rng(seed(4))
+    tree, family = ct.sample_tree(20, random_state=rng), Spherical()
+    X = ct.sample_data(tree, 4.0 * np.eye(12), 1.0, random_state=rng)
+
+    def autocorrelation():
+        now, draws = Unknowns(tree, family.start(np.cov(X.T)), np.ones(20)), []
+        for _ in range(400):
+            now = learn.draw_noise(learn.draw_covariance(now, X, family, rng), X, family, rng)
+            draws.append(np.log(now.leaf_noise[0]))
+        x = np.array(draws[50:]) - np.mean(draws[50:])
+        return (x[1:] @ x[:-1]) / (x @ x)
+
+    together = autocorrelation()
+    monkeypatch.setattr(Spherical, "integrated", lambda *_: None)
+    apart = autocorrelation()
+    assert together < 0.4
+    assert apart > together + 0.3
 
 
 @pytest.mark.parametrize("factor", [1e-4, 1e4])

@@ -5,6 +5,7 @@ One iteration draws in turn
     tree         by conditional SMC (the current tree retained), then by sweeps of moves
     Φ            given the scatter of the tree's contrasts, by its family's own kernel
     leaf noise   s₀ ~ Exponential(1), slice-sampled: like the wait of one pair, it is extra branch above each leaf;
+                 Φ, or its amplitude, is integrated out and drawn anew, for the two hold each other;
                  then (t, s₀) → (t − δ, s₀ + δ), along which the likelihood does not change
     scale        (t, s₀, Φ) → (ct, cs₀, Φ/c), slice-sampled in log c: the likelihood does not change along it
     missing      entries of X that are NaN, given all of these
@@ -33,7 +34,8 @@ from coaltree.inference.greedy import build
 from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
 from coaltree.model.covariance import CovarianceFamily, State
-from coaltree.model.diffusion import log_likelihood, pair_distances, sample_nodes, scatter
+from coaltree.model.diffusion import log_likelihood, messages, pair_distances, sample_nodes, scatter
+from coaltree.model.family import Integrated
 from coaltree.model.roots import DenseRoot, DiagonalRoot
 from coaltree.model.slice import slice_step
 from coaltree.tree import Tree
@@ -134,6 +136,19 @@ def likelihood(covariance: State, X: Floats) -> Callable[[Tree, Floats], float]:
     return lambda tree, noise: log_likelihood(tree, rows, leaf_noise=noise) - log_volume
 
 
+def marginal_likelihood(integrated: Integrated, X: Floats) -> Callable[[Tree, Floats], float]:
+    """Likewise with Φ integrated out, up to a constant."""
+    rows = integrated.rows(X)
+
+    def log_p(tree: Tree, noise: Floats) -> float:
+        up = messages(tree, rows, noise)
+        log_volume = 0.5 * rows.shape[1] * float(np.log(up.merge_variance).sum())
+        value: float = integrated.log_marginal(up.contrasts(tree)) - log_volume
+        return value
+
+    return log_p
+
+
 def draw_tree(now: Unknowns, X: Floats, settings: Settings, rng: np.random.Generator) -> Unknowns:
     """Tree given Φ and s₀."""
     rows = now.covariance.whiten(X)
@@ -166,9 +181,14 @@ def draw_covariance(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.
     return now._replace(covariance=family.update(now.covariance, S, len(X) - 1, rng))
 
 
-def draw_noise(now: Unknowns, X: Floats, rng: np.random.Generator) -> Unknowns:
-    """One s₀ for all leaves given the tree and Φ, on the log scale."""
-    log_p, ones = likelihood(now.covariance, X), np.ones(len(X))
+def draw_noise(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.random.Generator) -> Unknowns:
+    """One s₀ for all leaves given the tree, on the log scale, and with it Φ where that can be integrated out.
+
+    Given Φ the nd entries hold s₀ within a factor 1 ± O((nd)^(−½)), and Φ is as close to its value for the last s₀.
+    """
+    ones = np.ones(len(X))
+    integrated = None if np.isnan(X).any() else family.integrated(now.covariance, rng)
+    log_p = likelihood(now.covariance, X) if integrated is None else marginal_likelihood(integrated, X)
 
     def log_density(log_noise: float) -> float:
         noise = math.exp(log_noise)
@@ -177,7 +197,10 @@ def draw_noise(now: Unknowns, X: Floats, rng: np.random.Generator) -> Unknowns:
     lower = math.log(SMALLEST_NOISE)
     current = max(math.log(now.leaf_noise[0]), lower)  # equal to the bound up to rounding, at least
     log_noise, _ = slice_step(log_density, current, log_density(current), rng, width=1.0, lower=lower, upper=40.0)
-    return now._replace(leaf_noise=np.full(len(X), math.exp(log_noise)))
+    now = now._replace(leaf_noise=np.full(len(X), math.exp(log_noise)))
+    if integrated is None:
+        return now
+    return now._replace(covariance=integrated.draw(scatter(now.tree, X, now.leaf_noise), len(X) - 1, rng))
 
 
 def draw_offset(now: Unknowns, rng: np.random.Generator) -> Unknowns:
@@ -266,7 +289,7 @@ def iterate(
     seen = what_counts(now, X)
     now = draw_covariance(now, seen, family, rng)
     if settings.learn_noise:
-        now = draw_offset(draw_noise(now, seen, rng), rng)
+        now = draw_offset(draw_noise(now, seen, family, rng), rng)
     if settings.scale_move:
         now = draw_scale(now, seen, family, settings.learn_noise, rng)
     return now if now.missing is None else take_turns(now, X, settings, rng)

@@ -28,14 +28,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from coaltree.model.family import (
     DEFAULT_SCALE,
     DEFAULT_SHAPE,
     CovarianceFamily,
+    Integrated,
     Linear,
     State,
     Values,
@@ -44,12 +47,16 @@ from coaltree.model.family import (
     check_scatter,
     guess_variances,
     log_inverse_gamma,
+    log_inverse_gamma_marginal,
     sample_inverse_gamma,
+    unchanged,
 )
 from coaltree.model.pooled import PooledWishart
 from coaltree.model.roots import DenseRoot, DiagonalRoot
 from coaltree.model.wishart import HuangWand, InverseWishart
 from coaltree.validation import check_array, check_choice, check_covariance
+
+Floats = npt.NDArray[np.float64]
 
 __all__ = [
     "CovarianceFamily",
@@ -89,6 +96,9 @@ class Fixed:
         """Return the state: there is nothing to learn."""
         check_scatter(S, m, len(self.matrix), per_column=True)
         return state
+
+    def integrated(self, state: State, rng: np.random.Generator) -> None:
+        """Return None: there is nothing to integrate over."""
 
     def log_prior(self, state: State) -> float:
         """Return 0."""
@@ -144,6 +154,14 @@ class Spherical(Linear):
         draw = sample_inverse_gamma(shape, self.scale + 0.5 * float(np.trace(S)), rng)
         return self.from_values({"variance": draw}, state.d)
 
+    def integrated(self, state: State, rng: np.random.Generator) -> Integrated:
+        """Integrate out φ."""
+
+        def log_marginal(u: Floats) -> float:
+            return log_inverse_gamma_marginal(self.shape, self.scale, u.size, np.square(u).sum())
+
+        return Integrated(unchanged, log_marginal, partial(self.update, state))
+
     def log_prior(self, state: State) -> float:
         """Log density of φ."""
         return log_inverse_gamma(state.values["variance"], self.shape, self.scale)
@@ -187,6 +205,14 @@ class Diagonal(Linear):
         shape = self.shape + 0.5 * np.broadcast_to(m, state.d)
         draw = sample_inverse_gamma(shape, self.scale + 0.5 * np.diag(S), rng)
         return self.from_values({"variances": draw}, state.d)
+
+    def integrated(self, state: State, rng: np.random.Generator) -> Integrated:
+        """Integrate out all φ_j."""
+
+        def log_marginal(u: Floats) -> float:
+            return log_inverse_gamma_marginal(self.shape, self.scale, len(u), np.square(u).sum(axis=0))
+
+        return Integrated(unchanged, log_marginal, partial(self.update, state))
 
     def log_prior(self, state: State) -> float:
         """Log density of φ."""

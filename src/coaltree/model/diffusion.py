@@ -44,6 +44,12 @@ class Messages(NamedTuple):
     variance: Floats  # (2n−1,), in units of Φ
     merge_variance: Floats  # (n−1,), v
 
+    def contrasts(self, tree: Tree) -> Floats:
+        """Return u_k = (m_i − m_j)/√v_k, (n−1, d), of the tree they were passed on."""
+        difference = self.mean[tree.children[:, 0]] - self.mean[tree.children[:, 1]]
+        u: Floats = difference / np.sqrt(self.merge_variance)[:, None]
+        return u
+
 
 class NodePosterior(NamedTuple):
     """Posterior of every node given all leaves: N(mean, variance · Φ)."""
@@ -188,9 +194,7 @@ def messages(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Messages:
 
 def contrasts(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Floats:
     """Return u_k = (m_i − m_j)/√v_k, shape (n−1, d): independent N(0, Φ) given the tree."""
-    up = messages(tree, X, leaf_noise)
-    difference = up.mean[tree.children[:, 0]] - up.mean[tree.children[:, 1]]
-    return difference / np.sqrt(up.merge_variance)[:, None]
+    return messages(tree, X, leaf_noise).contrasts(tree)
 
 
 def scatter(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Floats:

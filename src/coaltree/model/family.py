@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,17 @@ class State:
         return -0.5 * (m * self.log_det + self.trace_solve(S))
 
 
+class Integrated(NamedTuple):
+    """Φ, or its amplitude, integrated out, the rest of its state given: where its prior is conjugate.
+
+    Contrasts are linear in X, so rows may be changed once for all that follows.
+    """
+
+    rows: Callable[[Floats], Floats]  # X as `log_marginal` wants it
+    log_marginal: Callable[[Floats], float]  # of the contrasts of such rows, (m, d), up to a constant
+    draw: Callable[[Floats, int, np.random.Generator], State]  # given S and m, of X itself
+
+
 @runtime_checkable
 class CovarianceFamily(Protocol):
     """A prior on Φ with an MCMC kernel for its posterior given S and m. Families and states are never changed."""
@@ -76,6 +87,10 @@ class CovarianceFamily(Protocol):
 
     def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
         """Apply one MCMC kernel that leaves p(state | S, m) invariant."""
+        ...
+
+    def integrated(self, state: State, rng: np.random.Generator) -> Integrated | None:
+        """Integrate out what has a conjugate prior, after a draw of what the state leaves out; None if nothing has."""
         ...
 
     def log_prior(self, state: State) -> float:
@@ -158,6 +173,16 @@ def sample_inverse_gamma(shape: Any, scale: Any, rng: np.random.Generator) -> An
 def sample_gamma(shape: Any, rng: np.random.Generator, size: int | None = None) -> Any:
     """Draw from Gamma(shape, 1): never zero, as small shapes are once in a while for want of exponents."""
     return np.maximum(rng.gamma(shape, size=size), np.finfo(np.float64).tiny)
+
+
+def unchanged(X: Floats) -> Floats:
+    """Return the rows as they are."""
+    return X
+
+
+def log_inverse_gamma_marginal(shape: float, scale: float, m: float, sums: Any) -> float:
+    """Σ −(shape + m/2) log(scale + ½ sum): φ ~ IG integrated out of m normal contrasts of each sum of squares."""
+    return -(shape + 0.5 * m) * float(np.log(scale + 0.5 * sums).sum())
 
 
 def median(states: Sequence[State], name: str) -> Any:

@@ -34,6 +34,7 @@ from coaltree.model.family import (
     DEFAULT_SCALE,
     DEFAULT_SHAPE,
     CovarianceFamily,
+    Integrated,
     State,
     Values,
     check_dimension,
@@ -41,6 +42,7 @@ from coaltree.model.family import (
     check_scatter,
     guess_variances,
     log_inverse_gamma,
+    log_inverse_gamma_marginal,
     median,
     sample_inverse_gamma,
 )
@@ -259,6 +261,21 @@ class GaussianProcess(CovarianceFamily):
             return moved
         draw = sample_inverse_gamma(shape, self.scale + half_trace(moved.root), rng)
         return self._with_amplitude(moved, float(draw))
+
+    def integrated(self, state: State, rng: np.random.Generator) -> Integrated | None:
+        """Integrate out the amplitude, θ given; None if it is fixed."""
+        if self.amplitude is not None:
+            return None
+
+        def log_marginal(u: Floats) -> float:
+            return log_inverse_gamma_marginal(self.shape, self.scale, u.size, np.square(u).sum())
+
+        def draw(S: Floats, m: int, rng: np.random.Generator) -> State:
+            trace = max(state.root.trace_solve(S), 0.0)
+            amplitude = sample_inverse_gamma(self.shape + 0.5 * m * self.d, self.scale + 0.5 * trace, rng)
+            return self._with_amplitude(state, float(amplitude))
+
+        return Integrated(state.root.whiten, log_marginal, draw)
 
     def log_prior(self, state: State) -> float:
         """Log density of (amplitude, θ), up to the prior probability that K(θ) is positive definite."""

@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import multigammaln
 
-from coaltree.model.family import State, Values, check_positive, check_scatter, guess_variances, median
+from coaltree.model.family import Integrated, State, Values, check_positive, check_scatter, guess_variances, median
 from coaltree.model.slice import slice_step
 from coaltree.model.wishart import Full, factorise, precision_of
+
+Floats = npt.NDArray[np.float64]
 
 # Degrees of freedom of the half-t.
 WIDTH_DF = 2.0
@@ -79,6 +82,16 @@ class PooledWishart(Full):
         now = math.log(float(state.values["width"]))
         log_width, _ = slice_step(log_density, now, log_density(now), rng, width=1.0, lower=-60.0, upper=60.0)
         return self._draw_given(math.exp(log_width), df + m, S, rng)
+
+    def integrated(self, state: State, rng: np.random.Generator) -> Integrated:
+        """Integrate out Φ | σ."""
+        d, width = state.d, float(state.values["width"])
+        df, scale = self.df + d - 1, self.df * width**2 * np.eye(d)
+
+        def draw(S: Floats, m: int, rng: np.random.Generator) -> State:
+            return self._draw_given(width, df + m, S, rng)
+
+        return self._integrate(df, scale)._replace(draw=draw)
 
     def _draw_given(self, width: float, df: float, S: Any, rng: np.random.Generator) -> State:
         """Φ ~ IW(df, df₀ σ² I + S)."""

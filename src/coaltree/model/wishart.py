@@ -17,6 +17,7 @@ from scipy.special import gammaln, multigammaln
 
 from coaltree.model.family import (
     DEFAULT_SHAPE,
+    Integrated,
     Linear,
     State,
     Values,
@@ -25,6 +26,7 @@ from coaltree.model.family import (
     check_scatter,
     guess_variances,
     sample_gamma,
+    unchanged,
 )
 from coaltree.model.roots import DenseRoot
 from coaltree.validation import check_array, check_covariance
@@ -74,6 +76,17 @@ class Full(Linear):
         factor = solve_triangular(upper, factorise(scale, "scale + S").factor.T).T
         return np.asarray(factor @ factor.T)
 
+    def _integrate(self, df: float, scale: Floats) -> Integrated:
+        """Φ ~ IW(df, scale) integrated out: −½ (df + m) log|scale + S|."""
+
+        def log_marginal(u: Floats) -> float:
+            return -0.5 * (df + len(u)) * factorise(scale + u.T @ u, "scale + S").log_det
+
+        def draw(S: Floats, m: int, rng: np.random.Generator) -> State:
+            return self._state(self._draw(df + m, scale + S, rng))
+
+        return Integrated(unchanged, log_marginal, draw)
+
     def _state(self, matrix: Floats) -> State:
         return self.from_values({"covariance": matrix}, len(matrix))
 
@@ -111,8 +124,11 @@ class InverseWishart(Full):
     def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
         """Draw Φ | S ~ IW(df + m, Ψ + S)."""
         S, m = check_scatter(S, m, state.d)
-        df, scale = self.parameters(state.d)
-        return self._state(self._draw(df + m, scale + S, rng))
+        return self.integrated(state, rng).draw(S, m, rng)
+
+    def integrated(self, state: State, rng: np.random.Generator) -> Integrated:
+        """Integrate out Φ."""
+        return self._integrate(*self.parameters(state.d))
 
     def log_prior(self, state: State) -> float:
         """Log density of the lower triangle of Φ."""
@@ -171,9 +187,13 @@ class HuangWand(Full):
         """
         S, m = check_scatter(S, m, state.d)
         _check_independent(S, m)
+        return self.integrated(state, rng).draw(S, m, rng)
+
+    def integrated(self, state: State, rng: np.random.Generator) -> Integrated:
+        """Draw a | Φ and integrate out Φ | a."""
         rate = self.df * np.diag(precision_of(state)) + self.rates(state.d)
         inverse_a = rng.gamma(self._power(state.d), size=state.d) / rate
-        return self._state(self._draw(self.df + state.d - 1 + m, np.diag(2.0 * self.df * inverse_a) + S, rng))
+        return self._integrate(self.df + state.d - 1, np.diag(2.0 * self.df * inverse_a))
 
     def log_prior(self, state: State) -> float:
         """Log density of the lower triangle of Φ, ∝ |Φ|^(−(df + 2d)/2) Π_k (df (Φ⁻¹)_kk + 1/scale_k²)^(−power)."""
