@@ -69,7 +69,7 @@ def learn_posterior(
 
     The final sampler knows their posterior medians, and its log evidence is given these. Then every tree gets a draw of
     covariance and noise of its own from the iterations and is moved on given that draw, so that supports do not take
-    for known what was learned.
+    for known what was learned; `log_joint` of a tree is given its draw.
 
     Parameters
     ----------
