@@ -239,7 +239,7 @@ def _other_values(rng: random.Random, array: Any, name: str) -> Any:
     elif choice == 4:
         array = array.astype(rng.choice(("f4", "f2", "i1", "u8", "U4", "c16", "?", ">f8")), casting="unsafe")
     elif choice == 5:
-        array = np.empty(rng.choice([(0,), (0, 0), (3, 0), (1,), ()]), dtype=array.dtype) * 0
+        array = np.zeros(rng.choice([(0,), (0, 0), (3, 0), (1,), ()]), dtype=array.dtype)
     else:
         array = np.asfortranarray(array)
     return array
