@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coaltree._compile import inline, kernel
-from coaltree.inference.particles import Floats, Ints, Particles, distances, merge, place, slots
+from coaltree._compile import borrowing, inline, kernel
+from coaltree.inference.particles import Floats, Ints, Particles, distances, largest, merge, place, slots
 from coaltree.inference.proposals import Retained, retained_slots
 from coaltree.inference.shortlist import Shortlist, Slots, copy_list, enlist, refill, strike_out
 from coaltree.model import gig
@@ -138,7 +138,7 @@ def find_cells(
     return n
 
 
-@inline
+@borrowing
 def bound_cells(
     n: int, edge: Floats, r_high: Floats, d: float, lam: float, r: float, log_enough: float, share: Floats
 ) -> None:
@@ -230,7 +230,7 @@ def gather_all(eps: Floats, offset: Floats, live: int, far: float, base: float, 
     return n
 
 
-@inline
+@borrowing
 def weigh(d: float, lam: float, n: int, eps: Floats, r: Floats, log_q: Floats, q: Floats, seen: Seen) -> Seen:
     """Evidence of the pairs from `seen.n` to n, in addition to what was seen."""
     if n == seen.n:
@@ -241,7 +241,7 @@ def weigh(d: float, lam: float, n: int, eps: Floats, r: Floats, log_q: Floats, q
         log_local_laplace_all(d, lam, eps[first:many], r[first:many], log_q[first:many])
     else:
         log_local_laplace_many(d, lam, eps[first:many], r[first:many], log_q[first:many])
-    log_top = log_q[first:n].max()
+    log_top = largest(log_q[first:n])
     if log_top <= seen.log_top:
         log_top = seen.log_top
     else:
@@ -252,7 +252,7 @@ def weigh(d: float, lam: float, n: int, eps: Floats, r: Floats, log_q: Floats, q
     return Seen(n, log_top, total)
 
 
-@inline
+@borrowing
 def look(
     eps: Floats, offset: Floats, listed: Shortlist, d: float, m: int, now: float, cells: Cells, looked: Looked
 ) -> Seen:
@@ -260,7 +260,7 @@ def look(
     live = offset.size
     n_pairs = live * (live - 1) // 2
     lam, base = float(n_pairs), 2.0 * now
-    r_high = 2.0 * (now + offset.max())
+    r_high = 2.0 * (now + largest(offset))
     for attempt in range(2):
         limit, n_listed = listed.limit[m], listed.n_listed[m]
         last = leading_bits(limit)
@@ -335,15 +335,15 @@ def pick(q: Floats, n: int, u: float, total: float) -> int:
 
 
 @inline
-def choose_of_all(state: Particles, d: float, m: int, stage: int, now: float, u: float) -> tuple[int, int, float]:
+def choose_of_all(eps: Floats, offset: Floats, d: float, now: float, u: float) -> tuple[int, int, float]:
     """Draw from all pairs that matter, where a list does not hold them: slots i > j, and the log of the total."""
-    live = state.node.shape[1] - stage
+    live = offset.size
     n_pairs = live * (live - 1) // 2
-    lam, eps, offset = float(n_pairs), distances(state, m, stage), state.offset[m, :live]
+    lam = float(n_pairs)
     i, j = slots(int(np.argmin(eps[:n_pairs])))
     low = eps[place(i, j)]
     log_low = gig.log_local_laplace(d, low, lam, 2.0 * now + offset[i] + offset[j])
-    far = farthest_worth_a_look(d, lam, low, log_low - math.log(n_pairs / NEGLECTED), 2.0 * (now + offset.max()))
+    far = farthest_worth_a_look(d, lam, low, log_low - math.log(n_pairs / NEGLECTED), 2.0 * (now + largest(offset)))
     looked = make_room(n_pairs)
     n = gather_all(eps, offset, live, far, 2.0 * now, looked)
     seen = weigh(d, lam, n, looked.eps, looked.r, looked.log_q, looked.q, Seen(0, -math.inf, 0.0))
@@ -369,10 +369,11 @@ def advance_tpost(
     cells, looked, fresh = make_cells(), make_room(listed.value.shape[1]), np.empty(live)
     seen = Seen(0, 0.0, 0.0)
     for m in range(first, stop):
+        eps, offset = distances(state.leaves, state.eps, m, stage), state.offset[m, :live]
         now = state.times[m, stage - 1] if stage > 0 else 0.0
         # All begin with the same pairs: one look does for all.
         if stage > 0 or m == first:
-            seen = look(distances(state, m, stage), state.offset[m, :live], listed, d, m, now, cells, looked)
+            seen = look(eps, offset, listed, d, m, now, cells, looked)
         if stage == 0 and m + 1 < stop:
             copy_list(listed, m + 1, m)
         u = uniform(state.streams[m])
@@ -380,16 +381,13 @@ def advance_tpost(
             k = looked.which[pick(looked.q, seen.n, u, seen.total)]
             i, j, log_total = int(listed.higher[m, k]), int(listed.lower[m, k]), seen.log_top + math.log(seen.total)
         else:
-            i, j, log_total = choose_of_all(state, d, m, stage, now, u)
+            i, j, log_total = choose_of_all(eps, offset, d, now, u)
         followed = m == 0 and retained.times.size > 0
         if followed:
             i, j = retained_slots(state, stage, retained)
-        e, r = distances(state, m, stage)[place(i, j)], 2.0 * now + state.offset[m, i] + state.offset[m, j]
+        e, r = eps[place(i, j)], 2.0 * now + offset[i] + offset[j]
         delta = retained.times[stage] - now if followed else gig.draw_time(d, e, lam, r, state.streams[m])[1]
         out[m] = log_total - gig.log_local_laplace(d, e, lam, r) + gig.log_local(d, e, lam, r)
         merge(state, d, m, stage, i, j, delta, fresh)
         strike_out(listed, m, i, j, live - 1)
-        limit = listed.limit[m]
-        for q in range(live - 1):
-            if fresh[q] <= limit:
-                enlist(listed, m, fresh[q], j, q)
+        enlist(listed, m, fresh[: live - 1], j)
