@@ -16,7 +16,7 @@ import numpy as np
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference.particles import Floats, Ints, Particles, distances, largest, merge, place, slots
 from coaltree.inference.proposals import Retained, retained_slots
-from coaltree.inference.shortlist import Shortlist, Slots, copy_list, enlist, refill, strike_out
+from coaltree.inference.shortlist import Shortlist, copy_list, enlist, refill, strike_out
 from coaltree.model import gig
 from coaltree.model.laplace import exponentials, fast_exp, fast_log, log_local_laplace_all, log_local_laplace_many, pad
 from coaltree.randomness import uniform
@@ -108,7 +108,7 @@ def make_cells() -> Cells:
     return Cells(counts, which, np.empty(N_CELLS), np.empty(N_CELLS), np.empty(N_CELLS))
 
 
-@inline
+@borrowing
 def count_cells(value: Floats, last: int, counts: Ints) -> int:
     """Count the listed pairs in each cell; returns the place in the list of the closest pair, −1 if it is empty."""
     counts[:] = 0
@@ -122,29 +122,26 @@ def count_cells(value: Floats, last: int, counts: Ints) -> int:
     return best
 
 
-@inline
-def find_cells(
-    counts: Ints, limit: float, nearest: int, n_unlisted: int, which: Ints, edge: Floats, r_high: Floats, r: float
-) -> int:
+@borrowing
+def find_cells(cells: Cells, limit: float, nearest: int, n_unlisted: int, r: float) -> int:
     """The cells that are not empty, from outside to the nearest; returns how many."""
     last = leading_bits(limit)
     n = 0
     for cell in range(-1, min(nearest + 1, N_CELLS - 1)):
-        if (n_unlisted if cell < 0 else counts[cell]) > 0:
-            which[n] = cell
-            edge[n] = limit if cell < 0 else lowest_in(cell, last)
-            r_high[n] = r
+        if (n_unlisted if cell < 0 else cells.counts[cell]) > 0:
+            cells.which[n] = cell
+            cells.edge[n] = limit if cell < 0 else lowest_in(cell, last)
+            cells.r_high[n] = r
             n += 1
     return n
 
 
 @borrowing
-def bound_cells(
-    n: int, edge: Floats, r_high: Floats, d: float, lam: float, r: float, log_enough: float, share: Floats
-) -> None:
-    """`log_local_bound` of many cells at once, relative to `log_enough`, with r as the largest r of all."""
-    many = pad(edge, r_high, n)
-    log_local_laplace_all(d, lam, edge[:many], r_high[:many], share[:many])
+def bound_cells(cells: Cells, n: int, d: float, lam: float, r: float, log_enough: float) -> None:
+    """`log_local_bound` of n cells at once, relative to `log_enough`, with r as the largest r of all."""
+    edge, share = cells.edge, cells.share
+    many = pad(edge, cells.r_high, n)
+    log_local_laplace_all(d, lam, edge[:many], cells.r_high[:many], share[:many])
     log_scale = _LOG_LAPLACE - log_enough
     log_lam = math.log(lam)
     for k in range(many):
@@ -156,13 +153,13 @@ def bound_cells(
         share[k] = fast_exp(1.0 if bound > 1.0 else bound)
 
 
-@inline
-def farthest_cell(n: int, which: Ints, counts: Ints, n_unlisted: int, share: Floats, enough: float) -> int:
-    """The farthest cell worth a look: pairs beyond have at most `enough`; −1 if unlisted ones may have more."""
+@borrowing
+def farthest_cell(cells: Cells, n: int, n_unlisted: int, enough: float) -> int:
+    """The farthest of n cells worth a look: pairs beyond have at most `enough`; −1 if unlisted ones may have more."""
     beyond = 0.0
     for k in range(n):
-        cell = which[k]
-        beyond += (n_unlisted if cell < 0 else counts[cell]) * share[k]
+        cell = cells.which[k]
+        beyond += (n_unlisted if cell < 0 else cells.counts[cell]) * cells.share[k]
         if not beyond <= enough:
             return int(cell)
     return N_CELLS - 1
@@ -193,30 +190,21 @@ def make_room(n: int) -> Looked:
     return Looked(np.empty(size), np.empty(size), np.empty(size, np.int64), np.empty(size), np.empty(size))
 
 
-@inline
+@borrowing
 def gather(
-    value: Floats,
-    higher: Slots,
-    lower: Slots,
-    offset: Floats,
-    low: float,
-    high: float,
-    base: float,
-    n: int,
-    eps: Floats,
-    r: Floats,
-    which: Ints,
+    listed: Shortlist, m: int, offset: Floats, low: float, high: float, base: float, n: int, looked: Looked
 ) -> int:
     """Add the listed pairs from ε = low to below `high` to the n that are there; returns how many there are now."""
-    for k in range(value.size):
-        eps[n] = value[k]
-        r[n] = base + (offset[higher[k]] + offset[lower[k]])
-        which[n] = k
+    value, higher, lower = listed.value[m], listed.higher[m], listed.lower[m]
+    for k in range(listed.n_listed[m]):
+        looked.eps[n] = value[k]
+        looked.r[n] = base + (offset[higher[k]] + offset[lower[k]])
+        looked.which[n] = k
         n += 1 if low <= value[k] < high else 0
     return n
 
 
-@inline
+@borrowing
 def gather_all(eps: Floats, offset: Floats, live: int, far: float, base: float, looked: Looked) -> int:
     """All pairs within `far`, listed or not."""
     n = pair = 0
@@ -231,10 +219,11 @@ def gather_all(eps: Floats, offset: Floats, live: int, far: float, base: float, 
 
 
 @borrowing
-def weigh(d: float, lam: float, n: int, eps: Floats, r: Floats, log_q: Floats, q: Floats, seen: Seen) -> Seen:
+def weigh(d: float, lam: float, n: int, looked: Looked, seen: Seen) -> Seen:
     """Evidence of the pairs from `seen.n` to n, in addition to what was seen."""
     if n == seen.n:
         return seen
+    eps, r, log_q, q = looked.eps, looked.r, looked.log_q, looked.q
     first, total = seen.n, seen.total
     many = first + pad(eps[first:], r[first:], n - first)
     if many - first < _FEW:
@@ -274,44 +263,18 @@ def look(
         if k >= 0:
             out = n_pairs - n_listed
             log_enough = log_low + math.log(FIRST_LOOK)
-            n_cells = find_cells(
-                cells.counts, limit, cell_of(low, last), out, cells.which, cells.edge, cells.r_high, r_high
-            )
-            bound_cells(n_cells, cells.edge, cells.r_high, d, lam, r_high, log_enough, cells.share)
-            near = farthest_cell(n_cells, cells.which, cells.counts, out, cells.share, 1.0)
+            n_cells = find_cells(cells, limit, cell_of(low, last), out, r_high)
+            bound_cells(cells, n_cells, d, lam, r_high, log_enough)
+            near = farthest_cell(cells, n_cells, out, 1.0)
             if near >= 0:
                 edge = lowest_in(near - 1, last)
-                n = gather(
-                    listed.value[m, :n_listed],
-                    listed.higher[m],
-                    listed.lower[m],
-                    offset,
-                    0.0,
-                    edge,
-                    base,
-                    0,
-                    looked.eps,
-                    looked.r,
-                    looked.which,
-                )
-                seen = weigh(d, lam, n, looked.eps, looked.r, looked.log_q, looked.q, Seen(0, -math.inf, 0.0))
+                n = gather(listed, m, offset, 0.0, edge, base, 0, looked)
+                seen = weigh(d, lam, n, looked, Seen(0, -math.inf, 0.0))
                 all_but = NEGLECTED * seen.total * math.exp(seen.log_top - log_enough)
-                cell = farthest_cell(n_cells, cells.which, cells.counts, out, cells.share, all_but)
+                cell = farthest_cell(cells, n_cells, out, all_but)
                 if 0 <= cell < near:
-                    n = gather(
-                        listed.value[m, :n_listed],
-                        listed.higher[m],
-                        listed.lower[m],
-                        offset,
-                        edge,
-                        lowest_in(cell - 1, last),
-                        base,
-                        n,
-                        looked.eps,
-                        looked.r,
-                        looked.which,
-                    )
-                    seen = weigh(d, lam, n, looked.eps, looked.r, looked.log_q, looked.q, seen)
+                    n = gather(listed, m, offset, edge, lowest_in(cell - 1, last), base, n, looked)
+                    seen = weigh(d, lam, n, looked, seen)
                 if cell >= 0:
                     return seen
         if attempt == 0:
@@ -346,7 +309,7 @@ def choose_of_all(eps: Floats, offset: Floats, d: float, now: float, u: float) -
     far = farthest_worth_a_look(d, lam, low, log_low - math.log(n_pairs / NEGLECTED), 2.0 * (now + largest(offset)))
     looked = make_room(n_pairs)
     n = gather_all(eps, offset, live, far, 2.0 * now, looked)
-    seen = weigh(d, lam, n, looked.eps, looked.r, looked.log_q, looked.q, Seen(0, -math.inf, 0.0))
+    seen = weigh(d, lam, n, looked, Seen(0, -math.inf, 0.0))
     i, j = slots(looked.which[pick(looked.q, n, u, seen.total)])
     return i, j, seen.log_top + math.log(seen.total)
 
