@@ -3,7 +3,8 @@ r"""tpost: choose a pair by its local evidence in Laplace's truncated form, look
 The evidence falls with the squared distance ε, up to what the accumulated variance does, for which there is a bound. A
 list of the pairs within some ε is kept from merge to merge, and sorted roughly, by eighths of octaves of ε. Counts
 times bounds say how much evidence lies beyond each such cell, listed or not: only cells within which all but
-`NEGLECTED` of the total lies are looked at. A step costs O(n) and what the pairs that matter cost.
+`NEGLECTED` of the total lies are looked at; a short list is, as a whole. A step costs O(n) and what the pairs that
+matter cost.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference.particles import Floats, Ints, Particles, distances, largest, merge, place, slots
 from coaltree.inference.proposals import Retained, retained_slots
-from coaltree.inference.shortlist import Shortlist, copy_list, enlist, refill, strike_out
+from coaltree.inference.shortlist import Shortlist, copy_list, enlist, refill, smallest, strike_out
 from coaltree.model import gig
 from coaltree.model.laplace import exponentials, fast_exp, fast_log, log_local_laplace_all, log_local_laplace_many, pad
 from coaltree.randomness import uniform
@@ -29,6 +30,8 @@ FIRST_LOOK = 1e-2
 LONGER = 1.3
 # Room in the list, per leaf.
 ROOM = 64
+# A list of no more pairs is looked at as a whole: cells would cost more than they save.
+SHORT = 96
 # Cells an octave, and cells; the last holds all pairs that are closer still.
 _SHIFT = 52 - 3
 N_CELLS = 128
@@ -242,6 +245,59 @@ def weigh(d: float, lam: float, n: int, looked: Looked, seen: Seen) -> Seen:
 
 
 @borrowing
+def look_at_few(
+    listed: Shortlist, m: int, offset: Floats, d: float, lam: float, base: float, r_high: float, looked: Looked
+) -> Seen:
+    """Look at all listed pairs; n = −1 if there are none, or if others may hold more than `NEGLECTED`."""
+    n = gather(listed, m, offset, 0.0, math.inf, base, 0, looked)
+    if n == 0:
+        return Seen(-1, 0.0, 0.0)
+    seen = weigh(d, lam, n, looked, Seen(0, -math.inf, 0.0))
+    if n < lam:
+        beyond = (lam - n) * math.exp(log_local_bound(d, listed.limit[m], lam, r_high) - seen.log_top)
+        if not beyond <= NEGLECTED * seen.total:
+            return Seen(-1, 0.0, 0.0)
+    return seen
+
+
+@borrowing
+def look_at_cells(
+    listed: Shortlist,
+    m: int,
+    offset: Floats,
+    d: float,
+    lam: float,
+    base: float,
+    r_high: float,
+    cells: Cells,
+    looked: Looked,
+) -> Seen:
+    """Look at the listed pairs that hold all but `NEGLECTED` of the evidence; n = −1 if others may hold more."""
+    limit, n_listed = listed.limit[m], listed.n_listed[m]
+    last = leading_bits(limit)
+    k = count_cells(listed.value[m, :n_listed], last, cells.counts)
+    low, out = listed.value[m, k], int(lam) - n_listed
+    r = base + offset[listed.higher[m, k]] + offset[listed.lower[m, k]]
+    log_enough = gig.log_local_laplace(d, low, lam, r) + math.log(FIRST_LOOK)
+    n_cells = find_cells(cells, limit, cell_of(low, last), out, r_high)
+    bound_cells(cells, n_cells, d, lam, r_high, log_enough)
+    near = farthest_cell(cells, n_cells, out, 1.0)
+    if near < 0:
+        return Seen(-1, 0.0, 0.0)
+    edge = lowest_in(near - 1, last)
+    n = gather(listed, m, offset, 0.0, edge, base, 0, looked)
+    seen = weigh(d, lam, n, looked, Seen(0, -math.inf, 0.0))
+    all_but = NEGLECTED * seen.total * math.exp(seen.log_top - log_enough)
+    cell = farthest_cell(cells, n_cells, out, all_but)
+    if cell < 0:
+        return Seen(-1, 0.0, 0.0)
+    if cell < near:
+        n = gather(listed, m, offset, edge, lowest_in(cell - 1, last), base, n, looked)
+        seen = weigh(d, lam, n, looked, seen)
+    return seen
+
+
+@borrowing
 def look(
     eps: Floats, offset: Floats, listed: Shortlist, d: float, m: int, now: float, cells: Cells, looked: Looked
 ) -> Seen:
@@ -250,38 +306,24 @@ def look(
     n_pairs = live * (live - 1) // 2
     lam, base = float(n_pairs), 2.0 * now
     r_high = 2.0 * (now + largest(offset))
+    seen = Seen(-1, 0.0, 0.0)
     for attempt in range(2):
-        limit, n_listed = listed.limit[m], listed.n_listed[m]
-        last = leading_bits(limit)
-        k = count_cells(listed.value[m, :n_listed], last, cells.counts)
+        if listed.n_listed[m] <= SHORT:
+            seen = look_at_few(listed, m, offset, d, lam, base, r_high, looked)
+        else:
+            seen = look_at_cells(listed, m, offset, d, lam, base, r_high, cells, looked)
+        if seen.n >= 0 or attempt == 1:
+            break
+        k = smallest(listed, m)
         if k >= 0:
             i, j = int(listed.higher[m, k]), int(listed.lower[m, k])
         else:
             i, j = slots(int(np.argmin(eps[:n_pairs])))
         low = eps[place(i, j)]
         log_low = gig.log_local_laplace(d, low, lam, base + offset[i] + offset[j])
-        if k >= 0:
-            out = n_pairs - n_listed
-            log_enough = log_low + math.log(FIRST_LOOK)
-            n_cells = find_cells(cells, limit, cell_of(low, last), out, r_high)
-            bound_cells(cells, n_cells, d, lam, r_high, log_enough)
-            near = farthest_cell(cells, n_cells, out, 1.0)
-            if near >= 0:
-                edge = lowest_in(near - 1, last)
-                n = gather(listed, m, offset, 0.0, edge, base, 0, looked)
-                seen = weigh(d, lam, n, looked, Seen(0, -math.inf, 0.0))
-                all_but = NEGLECTED * seen.total * math.exp(seen.log_top - log_enough)
-                cell = farthest_cell(cells, n_cells, out, all_but)
-                if 0 <= cell < near:
-                    n = gather(listed, m, offset, edge, lowest_in(cell - 1, last), base, n, looked)
-                    seen = weigh(d, lam, n, looked, seen)
-                if cell >= 0:
-                    return seen
-        if attempt == 0:
-            enough = log_low - math.log(n_pairs / NEGLECTED)
-            far = farthest_worth_a_look(d, lam, low, enough, r_high)
-            refill(listed, m, eps, live, min(LONGER * far, 1e300))
-    return Seen(-1, 0.0, 0.0)
+        far = farthest_worth_a_look(d, lam, low, log_low - math.log(n_pairs / NEGLECTED), r_high)
+        refill(listed, m, eps, live, min(LONGER * far, 1e300))
+    return seen
 
 
 @inline
