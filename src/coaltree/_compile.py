@@ -16,6 +16,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Untyped on purpose: numba's own annotations differ between versions.
 _njit: Any = numba.njit
+# Without an entry from Python a function compiles faster.
+_INNER = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 def kernel(function: F) -> F:
@@ -29,7 +31,17 @@ def kernel(function: F) -> F:
 
 
 def inline(function: F) -> F:
-    """Compile a small function for use inside kernels only: without an entry from Python it compiles faster."""
-    options = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    compiled: F = _njit(**options)(function)
+    """Compile a small function for use inside kernels only."""
+    compiled: F = _njit(**_INNER)(function)
+    return compiled
+
+
+def borrowing(function: F) -> F:
+    """Compile as `inline` does, for functions that make no array and return none.
+
+    What they are given is in the hands of their caller, so references to it are not counted: an atomic operation for
+    each of the arrays of each NamedTuple and slice would take as long as the work of a small step. A function that does
+    make an array is refused by the compiler, with all that it calls.
+    """
+    compiled: F = _njit(**_INNER, _nrt=False)(function)
     return compiled

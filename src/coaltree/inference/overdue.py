@@ -184,8 +184,7 @@ def agglomerate_truncated(state: Particles, state_list: Shortlist, d: float) -> 
         merge(state, d, 0, stage, best.i, best.j, 0.5 * best.wait, fresh)
         now = state.times[0, stage]
         strike_out(listed, 0, best.i, best.j, n - stage - 1)
-        for q in range(n - stage - 1):
-            enlist(listed, 0, fresh[q], best.j, q)
+        enlist(listed, 0, fresh[: n - stage - 1], best.j)
 
 
 def build_truncated(eps: Floats, d: int, leaf_noise: Floats) -> tuple[Ints, Floats]:

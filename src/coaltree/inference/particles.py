@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coaltree._compile import inline
+from coaltree._compile import borrowing, inline
 from coaltree.randomness import Stream, make_streams
 
 Floats = npt.NDArray[np.float64]
@@ -74,12 +74,21 @@ def slots(pair: int) -> tuple[int, int]:
 
 
 @inline
-def distances(state: Particles, m: int, stage: int) -> Floats:
-    """Squared distances (P,) of particle m after `stage` merges."""
-    return state.eps[m] if stage > 0 else state.leaves
+def largest(values: Floats) -> float:
+    """The largest of one or more values: a plain loop, because numba's `max` sets up an iterator at each call."""
+    top = values[0]
+    for k in range(1, values.size):
+        top = max(top, values[k])
+    return float(top)
 
 
 @inline
+def distances(leaves: Floats, eps: Floats, m: int, stage: int) -> Floats:
+    """Squared distances (P,) of particle m after `stage` merges, from the fields of `Particles` of these names."""
+    return eps[m] if stage > 0 else leaves
+
+
+@borrowing
 def merge(state: Particles, d: float, m: int, stage: int, i: int, j: int, delta: float, fresh: Floats) -> None:
     """Merge slots i > j of particle m, `delta` after the previous merge; stage counts from 0.
 

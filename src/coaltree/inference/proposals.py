@@ -144,7 +144,7 @@ def advance_local(
     lam = 0.5 * live * (live - 1)
     log_q, fresh = np.empty(live * (live - 1) // 2), np.empty(live)
     for m in range(first, stop):
-        eps, offset, stream = distances(state, m, stage), state.offset[m, :live], state.streams[m]
+        eps, offset, stream = distances(state.leaves, state.eps, m, stage), state.offset[m, :live], state.streams[m]
         now = state.times[m, stage - 1] if stage > 0 else 0.0
         if method == POSTPOST:
             choices_postpost(d, lam, now, eps, offset, log_q)

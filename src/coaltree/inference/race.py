@@ -21,7 +21,7 @@ import numpy.typing as npt
 from coaltree._compile import inline, kernel
 from coaltree.inference.particles import Floats, Ints, Particles, distances, merge, place
 from coaltree.inference.proposals import Retained, retained_slots
-from coaltree.inference.shortlist import Shortlist, enlist, smallest, start_list, strike_out
+from coaltree.inference.shortlist import Shortlist, enlist_one, smallest, start_list, strike_out
 from coaltree.model import concave, gig, tables
 from coaltree.model.tables import Table
 from coaltree.randomness import Stream, uniform
@@ -106,7 +106,7 @@ def look_at_row(state: Particles, race: Race, d: float, m: int, i: int, stop: in
         if e == math.inf:
             continue
         if fate[i] >= 0 and fate[i] == fate[j]:
-            enlist(race.listed, m, until[i], i, j)  # the retained path says that the two merge, and when
+            enlist_one(race.listed, m, until[i], i, j)  # the retained path says that the two merge, and when
             continue
         if e > far:
             continue
@@ -121,7 +121,7 @@ def look_at_row(state: Particles, race: Race, d: float, m: int, i: int, stop: in
             if horizon < after or gig.log_cdf_bound(d, e, 1.0, v) < math.log(w):
                 continue
         time = after + gig.time_at(d, e, 1.0, 2.0 * after + total, w)
-        enlist(race.listed, m, time, i, j)
+        enlist_one(race.listed, m, time, i, j)
 
 
 @inline
@@ -214,7 +214,7 @@ def advance_race(
     race = state_race
     live = state.node.shape[1] - stage
     for m in range(first, stop):
-        eps, offset, born = distances(state, m, stage), state.offset[m], state.born[m]
+        eps, offset, born = distances(state.leaves, state.eps, m, stage), state.offset[m], state.born[m]
         now = state.times[m, stage - 1] if stage > 0 else 0.0
         newest = state.newest[m]
         if newest >= 0:

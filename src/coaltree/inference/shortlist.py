@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coaltree._compile import inline
+from coaltree._compile import borrowing, inline
 from coaltree.inference.particles import Floats, Ints, copy_start
 
 Slots = npt.NDArray[np.int32]
@@ -40,44 +40,57 @@ def start_list(n_particles: int, room: int) -> Shortlist:
 
 
 @inline
-def _shorten(listed: Shortlist, m: int) -> None:
-    """Lower the limit to the mean of the values, and drop what lies above; if all are equal, all."""
-    value = listed.value[m]
-    n = listed.n_listed[m]
-    limit = value[:n].mean()
+def _shorten(value: Floats, higher: Slots, lower: Slots) -> tuple[int, float]:
+    """Drop from a full list what lies above its mean, the new limit; if all are equal, all. Returns what is left."""
+    limit = value.mean()
     kept = 0
-    for k in range(n):
+    for k in range(value.size):
         if value[k] <= limit:
-            value[kept] = value[k]
-            listed.higher[m, kept] = listed.higher[m, k]
-            listed.lower[m, kept] = listed.lower[m, k]
+            value[kept], higher[kept], lower[kept] = value[k], higher[k], lower[k]
             kept += 1
-    if kept == n:
+    if kept == value.size:
         kept = 0
-        limit = value[:n].min() * (1.0 - 1e-15)
-    listed.n_listed[m] = kept
-    listed.limit[m] = limit
+        limit = value[np.argmin(value)] * (1.0 - 1e-15)
+    return kept, limit
 
 
 @inline
-def enlist(listed: Shortlist, m: int, value: float, i: int, j: int) -> None:
+def _add(
+    value: Floats, higher: Slots, lower: Slots, n: int, limit: float, new: float, i: int, j: int
+) -> tuple[int, float]:
+    """Add a pair to a list of n, if it is within the limit; returns how many there are now, and the limit."""
+    if new <= limit and n == value.size:
+        n, limit = _shorten(value, higher, lower)
+    if new <= limit:
+        value[n], higher[n], lower[n] = new, max(i, j), min(i, j)
+        n += 1
+    return n, limit
+
+
+@borrowing
+def enlist(listed: Shortlist, m: int, new: Floats, i: int) -> None:
+    """Add the pairs of slot i with slots 0, 1, … whose values `new` are within the limit; ∞ never is."""
+    value, higher, lower = listed.value[m], listed.higher[m], listed.lower[m]
+    n, limit = listed.n_listed[m], listed.limit[m]
+    for j in range(new.size):
+        if new[j] <= limit:
+            n, limit = _add(value, higher, lower, n, limit, new[j], i, j)
+    listed.n_listed[m], listed.limit[m] = n, limit
+
+
+@borrowing
+def enlist_one(listed: Shortlist, m: int, new: float, i: int, j: int) -> None:
     """Add the pair of slots i ≠ j if its value is within the limit."""
-    if value <= listed.limit[m] and listed.n_listed[m] == listed.value.shape[1]:
-        _shorten(listed, m)
-    if value <= listed.limit[m]:
-        k = listed.n_listed[m]
-        listed.value[m, k] = value
-        listed.higher[m, k] = max(i, j)
-        listed.lower[m, k] = min(i, j)
-        listed.n_listed[m] = k + 1
+    listed.n_listed[m], listed.limit[m] = _add(
+        listed.value[m], listed.higher[m], listed.lower[m], listed.n_listed[m], listed.limit[m], new, i, j
+    )
 
 
-@inline
+@borrowing
 def refill(listed: Shortlist, m: int, eps: Floats, live: int, limit: float) -> None:
     """List all pairs within `limit`, or within less if there are too many."""
-    listed.limit[m] = limit
-    listed.n_listed[m] = 0
-    pair = 0
+    value, higher, lower = listed.value[m], listed.higher[m], listed.lower[m]
+    n = pair = 0
     for i in range(1, live):
         # Most rows have nothing to list: counting, four at a time, tells.
         within = 0
@@ -85,9 +98,10 @@ def refill(listed: Shortlist, m: int, eps: Floats, live: int, limit: float) -> N
             within += 1 if eps[pair + j] <= limit else 0
         if within > 0:
             for j in range(i):
-                if eps[pair + j] <= listed.limit[m]:
-                    enlist(listed, m, eps[pair + j], i, j)
+                if eps[pair + j] <= limit:
+                    n, limit = _add(value, higher, lower, n, limit, eps[pair + j], i, j)
         pair += i
+    listed.n_listed[m], listed.limit[m] = n, limit
 
 
 @inline
@@ -100,7 +114,7 @@ def smallest(listed: Shortlist, m: int) -> int:
     return best
 
 
-@inline
+@borrowing
 def strike_out(listed: Shortlist, m: int, i: int, j: int, last: int) -> None:
     """After a merge of slots i and j: drop their pairs; the slot that was `last` is now i."""
     kept = 0

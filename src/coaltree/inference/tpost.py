@@ -3,7 +3,8 @@ r"""tpost: choose a pair by its local evidence in Laplace's truncated form, look
 The evidence falls with the squared distance ε, up to what the accumulated variance does, for which there is a bound. A
 list of the pairs within some ε is kept from merge to merge, and sorted roughly, by eighths of octaves of ε. Counts
 times bounds say how much evidence lies beyond each such cell, listed or not: only cells within which all but
-`NEGLECTED` of the total lies are looked at. A step costs O(n) and what the pairs that matter cost.
+`NEGLECTED` of the total lies are looked at; a short list is, as a whole. A step costs O(n) and what the pairs that
+matter cost.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coaltree._compile import inline, kernel
-from coaltree.inference.particles import Floats, Ints, Particles, distances, merge, place, slots
+from coaltree._compile import borrowing, inline, kernel
+from coaltree.inference.particles import Floats, Ints, Particles, distances, largest, merge, place, slots
 from coaltree.inference.proposals import Retained, retained_slots
-from coaltree.inference.shortlist import Shortlist, Slots, copy_list, enlist, refill, strike_out
+from coaltree.inference.shortlist import Shortlist, copy_list, enlist, refill, smallest, strike_out
 from coaltree.model import gig
 from coaltree.model.laplace import exponentials, fast_exp, fast_log, log_local_laplace_all, log_local_laplace_many, pad
 from coaltree.randomness import uniform
@@ -29,6 +30,8 @@ FIRST_LOOK = 1e-2
 LONGER = 1.3
 # Room in the list, per leaf.
 ROOM = 64
+# A list of no more pairs is looked at as a whole: cells would cost more than they save.
+SHORT = 96
 # Cells an octave, and cells; the last holds all pairs that are closer still.
 _SHIFT = 52 - 3
 N_CELLS = 128
@@ -108,7 +111,7 @@ def make_cells() -> Cells:
     return Cells(counts, which, np.empty(N_CELLS), np.empty(N_CELLS), np.empty(N_CELLS))
 
 
-@inline
+@borrowing
 def count_cells(value: Floats, last: int, counts: Ints) -> int:
     """Count the listed pairs in each cell; returns the place in the list of the closest pair, −1 if it is empty."""
     counts[:] = 0
@@ -122,29 +125,26 @@ def count_cells(value: Floats, last: int, counts: Ints) -> int:
     return best
 
 
-@inline
-def find_cells(
-    counts: Ints, limit: float, nearest: int, n_unlisted: int, which: Ints, edge: Floats, r_high: Floats, r: float
-) -> int:
+@borrowing
+def find_cells(cells: Cells, limit: float, nearest: int, n_unlisted: int, r: float) -> int:
     """The cells that are not empty, from outside to the nearest; returns how many."""
     last = leading_bits(limit)
     n = 0
     for cell in range(-1, min(nearest + 1, N_CELLS - 1)):
-        if (n_unlisted if cell < 0 else counts[cell]) > 0:
-            which[n] = cell
-            edge[n] = limit if cell < 0 else lowest_in(cell, last)
-            r_high[n] = r
+        if (n_unlisted if cell < 0 else cells.counts[cell]) > 0:
+            cells.which[n] = cell
+            cells.edge[n] = limit if cell < 0 else lowest_in(cell, last)
+            cells.r_high[n] = r
             n += 1
     return n
 
 
-@inline
-def bound_cells(
-    n: int, edge: Floats, r_high: Floats, d: float, lam: float, r: float, log_enough: float, share: Floats
-) -> None:
-    """`log_local_bound` of many cells at once, relative to `log_enough`, with r as the largest r of all."""
-    many = pad(edge, r_high, n)
-    log_local_laplace_all(d, lam, edge[:many], r_high[:many], share[:many])
+@borrowing
+def bound_cells(cells: Cells, n: int, d: float, lam: float, r: float, log_enough: float) -> None:
+    """`log_local_bound` of n cells at once, relative to `log_enough`, with r as the largest r of all."""
+    edge, share = cells.edge, cells.share
+    many = pad(edge, cells.r_high, n)
+    log_local_laplace_all(d, lam, edge[:many], cells.r_high[:many], share[:many])
     log_scale = _LOG_LAPLACE - log_enough
     log_lam = math.log(lam)
     for k in range(many):
@@ -156,13 +156,13 @@ def bound_cells(
         share[k] = fast_exp(1.0 if bound > 1.0 else bound)
 
 
-@inline
-def farthest_cell(n: int, which: Ints, counts: Ints, n_unlisted: int, share: Floats, enough: float) -> int:
-    """The farthest cell worth a look: pairs beyond have at most `enough`; −1 if unlisted ones may have more."""
+@borrowing
+def farthest_cell(cells: Cells, n: int, n_unlisted: int, enough: float) -> int:
+    """The farthest of n cells worth a look: pairs beyond have at most `enough`; −1 if unlisted ones may have more."""
     beyond = 0.0
     for k in range(n):
-        cell = which[k]
-        beyond += (n_unlisted if cell < 0 else counts[cell]) * share[k]
+        cell = cells.which[k]
+        beyond += (n_unlisted if cell < 0 else cells.counts[cell]) * cells.share[k]
         if not beyond <= enough:
             return int(cell)
     return N_CELLS - 1
@@ -193,30 +193,21 @@ def make_room(n: int) -> Looked:
     return Looked(np.empty(size), np.empty(size), np.empty(size, np.int64), np.empty(size), np.empty(size))
 
 
-@inline
+@borrowing
 def gather(
-    value: Floats,
-    higher: Slots,
-    lower: Slots,
-    offset: Floats,
-    low: float,
-    high: float,
-    base: float,
-    n: int,
-    eps: Floats,
-    r: Floats,
-    which: Ints,
+    listed: Shortlist, m: int, offset: Floats, low: float, high: float, base: float, n: int, looked: Looked
 ) -> int:
     """Add the listed pairs from ε = low to below `high` to the n that are there; returns how many there are now."""
-    for k in range(value.size):
-        eps[n] = value[k]
-        r[n] = base + (offset[higher[k]] + offset[lower[k]])
-        which[n] = k
+    value, higher, lower = listed.value[m], listed.higher[m], listed.lower[m]
+    for k in range(listed.n_listed[m]):
+        looked.eps[n] = value[k]
+        looked.r[n] = base + (offset[higher[k]] + offset[lower[k]])
+        looked.which[n] = k
         n += 1 if low <= value[k] < high else 0
     return n
 
 
-@inline
+@borrowing
 def gather_all(eps: Floats, offset: Floats, live: int, far: float, base: float, looked: Looked) -> int:
     """All pairs within `far`, listed or not."""
     n = pair = 0
@@ -230,18 +221,19 @@ def gather_all(eps: Floats, offset: Floats, live: int, far: float, base: float, 
     return n
 
 
-@inline
-def weigh(d: float, lam: float, n: int, eps: Floats, r: Floats, log_q: Floats, q: Floats, seen: Seen) -> Seen:
+@borrowing
+def weigh(d: float, lam: float, n: int, looked: Looked, seen: Seen) -> Seen:
     """Evidence of the pairs from `seen.n` to n, in addition to what was seen."""
     if n == seen.n:
         return seen
+    eps, r, log_q, q = looked.eps, looked.r, looked.log_q, looked.q
     first, total = seen.n, seen.total
     many = first + pad(eps[first:], r[first:], n - first)
     if many - first < _FEW:
         log_local_laplace_all(d, lam, eps[first:many], r[first:many], log_q[first:many])
     else:
         log_local_laplace_many(d, lam, eps[first:many], r[first:many], log_q[first:many])
-    log_top = log_q[first:n].max()
+    log_top = largest(log_q[first:n])
     if log_top <= seen.log_top:
         log_top = seen.log_top
     else:
@@ -252,7 +244,60 @@ def weigh(d: float, lam: float, n: int, eps: Floats, r: Floats, log_q: Floats, q
     return Seen(n, log_top, total)
 
 
-@inline
+@borrowing
+def look_at_few(
+    listed: Shortlist, m: int, offset: Floats, d: float, lam: float, base: float, r_high: float, looked: Looked
+) -> Seen:
+    """Look at all listed pairs; n = −1 if there are none, or if others may hold more than `NEGLECTED`."""
+    n = gather(listed, m, offset, 0.0, math.inf, base, 0, looked)
+    if n == 0:
+        return Seen(-1, 0.0, 0.0)
+    seen = weigh(d, lam, n, looked, Seen(0, -math.inf, 0.0))
+    if n < lam:
+        beyond = (lam - n) * math.exp(log_local_bound(d, listed.limit[m], lam, r_high) - seen.log_top)
+        if not beyond <= NEGLECTED * seen.total:
+            return Seen(-1, 0.0, 0.0)
+    return seen
+
+
+@borrowing
+def look_at_cells(
+    listed: Shortlist,
+    m: int,
+    offset: Floats,
+    d: float,
+    lam: float,
+    base: float,
+    r_high: float,
+    cells: Cells,
+    looked: Looked,
+) -> Seen:
+    """Look at the listed pairs that hold all but `NEGLECTED` of the evidence; n = −1 if others may hold more."""
+    limit, n_listed = listed.limit[m], listed.n_listed[m]
+    last = leading_bits(limit)
+    k = count_cells(listed.value[m, :n_listed], last, cells.counts)
+    low, out = listed.value[m, k], int(lam) - n_listed
+    r = base + offset[listed.higher[m, k]] + offset[listed.lower[m, k]]
+    log_enough = gig.log_local_laplace(d, low, lam, r) + math.log(FIRST_LOOK)
+    n_cells = find_cells(cells, limit, cell_of(low, last), out, r_high)
+    bound_cells(cells, n_cells, d, lam, r_high, log_enough)
+    near = farthest_cell(cells, n_cells, out, 1.0)
+    if near < 0:
+        return Seen(-1, 0.0, 0.0)
+    edge = lowest_in(near - 1, last)
+    n = gather(listed, m, offset, 0.0, edge, base, 0, looked)
+    seen = weigh(d, lam, n, looked, Seen(0, -math.inf, 0.0))
+    all_but = NEGLECTED * seen.total * math.exp(seen.log_top - log_enough)
+    cell = farthest_cell(cells, n_cells, out, all_but)
+    if cell < 0:
+        return Seen(-1, 0.0, 0.0)
+    if cell < near:
+        n = gather(listed, m, offset, edge, lowest_in(cell - 1, last), base, n, looked)
+        seen = weigh(d, lam, n, looked, seen)
+    return seen
+
+
+@borrowing
 def look(
     eps: Floats, offset: Floats, listed: Shortlist, d: float, m: int, now: float, cells: Cells, looked: Looked
 ) -> Seen:
@@ -260,65 +305,25 @@ def look(
     live = offset.size
     n_pairs = live * (live - 1) // 2
     lam, base = float(n_pairs), 2.0 * now
-    r_high = 2.0 * (now + offset.max())
+    r_high = 2.0 * (now + largest(offset))
+    seen = Seen(-1, 0.0, 0.0)
     for attempt in range(2):
-        limit, n_listed = listed.limit[m], listed.n_listed[m]
-        last = leading_bits(limit)
-        k = count_cells(listed.value[m, :n_listed], last, cells.counts)
+        if listed.n_listed[m] <= SHORT:
+            seen = look_at_few(listed, m, offset, d, lam, base, r_high, looked)
+        else:
+            seen = look_at_cells(listed, m, offset, d, lam, base, r_high, cells, looked)
+        if seen.n >= 0 or attempt == 1:
+            break
+        k = smallest(listed, m)
         if k >= 0:
             i, j = int(listed.higher[m, k]), int(listed.lower[m, k])
         else:
             i, j = slots(int(np.argmin(eps[:n_pairs])))
         low = eps[place(i, j)]
         log_low = gig.log_local_laplace(d, low, lam, base + offset[i] + offset[j])
-        if k >= 0:
-            out = n_pairs - n_listed
-            log_enough = log_low + math.log(FIRST_LOOK)
-            n_cells = find_cells(
-                cells.counts, limit, cell_of(low, last), out, cells.which, cells.edge, cells.r_high, r_high
-            )
-            bound_cells(n_cells, cells.edge, cells.r_high, d, lam, r_high, log_enough, cells.share)
-            near = farthest_cell(n_cells, cells.which, cells.counts, out, cells.share, 1.0)
-            if near >= 0:
-                edge = lowest_in(near - 1, last)
-                n = gather(
-                    listed.value[m, :n_listed],
-                    listed.higher[m],
-                    listed.lower[m],
-                    offset,
-                    0.0,
-                    edge,
-                    base,
-                    0,
-                    looked.eps,
-                    looked.r,
-                    looked.which,
-                )
-                seen = weigh(d, lam, n, looked.eps, looked.r, looked.log_q, looked.q, Seen(0, -math.inf, 0.0))
-                all_but = NEGLECTED * seen.total * math.exp(seen.log_top - log_enough)
-                cell = farthest_cell(n_cells, cells.which, cells.counts, out, cells.share, all_but)
-                if 0 <= cell < near:
-                    n = gather(
-                        listed.value[m, :n_listed],
-                        listed.higher[m],
-                        listed.lower[m],
-                        offset,
-                        edge,
-                        lowest_in(cell - 1, last),
-                        base,
-                        n,
-                        looked.eps,
-                        looked.r,
-                        looked.which,
-                    )
-                    seen = weigh(d, lam, n, looked.eps, looked.r, looked.log_q, looked.q, seen)
-                if cell >= 0:
-                    return seen
-        if attempt == 0:
-            enough = log_low - math.log(n_pairs / NEGLECTED)
-            far = farthest_worth_a_look(d, lam, low, enough, r_high)
-            refill(listed, m, eps, live, min(LONGER * far, 1e300))
-    return Seen(-1, 0.0, 0.0)
+        far = farthest_worth_a_look(d, lam, low, log_low - math.log(n_pairs / NEGLECTED), r_high)
+        refill(listed, m, eps, live, min(LONGER * far, 1e300))
+    return seen
 
 
 @inline
@@ -335,18 +340,18 @@ def pick(q: Floats, n: int, u: float, total: float) -> int:
 
 
 @inline
-def choose_of_all(state: Particles, d: float, m: int, stage: int, now: float, u: float) -> tuple[int, int, float]:
+def choose_of_all(eps: Floats, offset: Floats, d: float, now: float, u: float) -> tuple[int, int, float]:
     """Draw from all pairs that matter, where a list does not hold them: slots i > j, and the log of the total."""
-    live = state.node.shape[1] - stage
+    live = offset.size
     n_pairs = live * (live - 1) // 2
-    lam, eps, offset = float(n_pairs), distances(state, m, stage), state.offset[m, :live]
+    lam = float(n_pairs)
     i, j = slots(int(np.argmin(eps[:n_pairs])))
     low = eps[place(i, j)]
     log_low = gig.log_local_laplace(d, low, lam, 2.0 * now + offset[i] + offset[j])
-    far = farthest_worth_a_look(d, lam, low, log_low - math.log(n_pairs / NEGLECTED), 2.0 * (now + offset.max()))
+    far = farthest_worth_a_look(d, lam, low, log_low - math.log(n_pairs / NEGLECTED), 2.0 * (now + largest(offset)))
     looked = make_room(n_pairs)
     n = gather_all(eps, offset, live, far, 2.0 * now, looked)
-    seen = weigh(d, lam, n, looked.eps, looked.r, looked.log_q, looked.q, Seen(0, -math.inf, 0.0))
+    seen = weigh(d, lam, n, looked, Seen(0, -math.inf, 0.0))
     i, j = slots(looked.which[pick(looked.q, n, u, seen.total)])
     return i, j, seen.log_top + math.log(seen.total)
 
@@ -369,10 +374,11 @@ def advance_tpost(
     cells, looked, fresh = make_cells(), make_room(listed.value.shape[1]), np.empty(live)
     seen = Seen(0, 0.0, 0.0)
     for m in range(first, stop):
+        eps, offset = distances(state.leaves, state.eps, m, stage), state.offset[m, :live]
         now = state.times[m, stage - 1] if stage > 0 else 0.0
         # All begin with the same pairs: one look does for all.
         if stage > 0 or m == first:
-            seen = look(distances(state, m, stage), state.offset[m, :live], listed, d, m, now, cells, looked)
+            seen = look(eps, offset, listed, d, m, now, cells, looked)
         if stage == 0 and m + 1 < stop:
             copy_list(listed, m + 1, m)
         u = uniform(state.streams[m])
@@ -380,16 +386,13 @@ def advance_tpost(
             k = looked.which[pick(looked.q, seen.n, u, seen.total)]
             i, j, log_total = int(listed.higher[m, k]), int(listed.lower[m, k]), seen.log_top + math.log(seen.total)
         else:
-            i, j, log_total = choose_of_all(state, d, m, stage, now, u)
+            i, j, log_total = choose_of_all(eps, offset, d, now, u)
         followed = m == 0 and retained.times.size > 0
         if followed:
             i, j = retained_slots(state, stage, retained)
-        e, r = distances(state, m, stage)[place(i, j)], 2.0 * now + state.offset[m, i] + state.offset[m, j]
+        e, r = eps[place(i, j)], 2.0 * now + offset[i] + offset[j]
         delta = retained.times[stage] - now if followed else gig.draw_time(d, e, lam, r, state.streams[m])[1]
         out[m] = log_total - gig.log_local_laplace(d, e, lam, r) + gig.log_local(d, e, lam, r)
         merge(state, d, m, stage, i, j, delta, fresh)
         strike_out(listed, m, i, j, live - 1)
-        limit = listed.limit[m]
-        for q in range(live - 1):
-            if fresh[q] <= limit:
-                enlist(listed, m, fresh[q], j, q)
+        enlist(listed, m, fresh[: live - 1], j)
