@@ -26,7 +26,7 @@ ONCE = "smc1, not resampled"
 METHODS = ("tpost", "smc1", ONCE, "insertion")
 COLOURS = dict(zip(METHODS, ("#0072B2", "#E69F00", "#CC79A7", "#009E73"), strict=True))
 CELLS = [f"{n}x{d}" for n in (32, 64, 128) for d in (2, 4, 16, 64, 256)]
-CELLS += ["256x4", "256x64", "mocap", "usps60", "usps200", "usps500"]
+CELLS += ["256x4", "256x64", "500x2", "500x16", "500x256", "mocap", "usps60", "usps200", "usps500"]
 # What the runs of November 2026 say; written by hand, so read it beside the table.
 READING = [
     "",
