@@ -5,7 +5,7 @@ import pytest
 
 import coaltree as ct
 from coaltree.inference.proposals import METHODS
-from coaltree.posterior.sampling import MOST_COLUMNS, MOST_ROWS, choose_sampler
+from coaltree.posterior.sampling import INSERTED, choose_sampler
 
 GOOD = np.array([[0.0, 0.1], [1.0, 0.2], [2.0, -0.4], [0.3, 0.3]])
 
@@ -124,15 +124,17 @@ def test_rescaling_data_and_covariance_together_changes_nothing_but_the_unit():
 
 def test_auto_inserts_up_to_a_number_of_rows_and_columns():
     inserted = ("insertion", 0.3)
-    assert choose_sampler("auto", MOST_ROWS, 2, 0.3) == choose_sampler("auto", 2, MOST_COLUMNS, 0.3) == inserted
-    assert choose_sampler("auto", MOST_ROWS + 1, 4, 0.3) == ("tpost", 0.3)
-    assert choose_sampler("auto", 10, MOST_COLUMNS + 1, 0.3) == ("smc1", 0.0)
-    assert choose_sampler("smc1", 10, MOST_COLUMNS + 1, 0.3) == ("smc1", 0.3)
+    for rows, columns in INSERTED:
+        assert choose_sampler("auto", rows, columns, 0.3) == inserted
+        assert choose_sampler("auto", rows + 1, columns, 0.3) == ("smc1", 0.0)
+    assert choose_sampler("auto", 501, 4, 0.3) == ("tpost", 0.3)
+    assert choose_sampler("auto", 10, 65, 0.3) == ("smc1", 0.0)
+    assert choose_sampler("smc1", 10, 65, 0.3) == ("smc1", 0.3)
     assert choose_sampler("mpost2", 10, 10, 0.3) == ("mpost2", 0.3)
 
 
 def test_auto_runs_the_race_without_resampling():
-    X = ct.sample_data(ct.sample_tree(12, random_state=1), MOST_COLUMNS + 1, random_state=2)
+    X = ct.sample_data(ct.sample_tree(12, random_state=1), 65, random_state=2)
     post = ct.sample_posterior(X, n_particles=10)
     assert (post.info["method"], post.info["ess_threshold"], post.info["n_resampled"]) == ("smc1", 0.0, 0)
     same = ct.sample_posterior(X, method="smc1", ess_threshold=0.0, n_particles=10)

@@ -17,9 +17,9 @@ from coaltree.posterior.islands import run, run_islands
 from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.validation import check_choice, check_count, check_fraction, check_leaf_noise
 
-# Up to this many rows and columns "auto" inserts. With more columns, on real data, later rows surprise the trees over
-# earlier ones too much, and the race has the higher evidence at equal time.
-MOST_ROWS, MOST_COLUMNS = 150, 64
+# Up to so many rows of so many columns "auto" inserts. With more columns, on real data, later rows surprise the trees
+# over earlier ones too much, and the race has the higher evidence at equal time.
+INSERTED = ((150, 64), (500, 16))
 
 
 def sample_posterior(
@@ -50,8 +50,8 @@ def sample_posterior(
     method : {"auto", "insertion", "tpost", "smc1", "postpost", "mpost1", "mpost2"}
         How trees are built; all target the same posterior. "insertion" takes in row by row and moves whole trees, the
         others merge forests. "auto" takes the one with the higher log evidence at equal time in the benchmarks:
-        "insertion" if n ≤ 150 and d ≤ 64, else "smc1" without resampling if d ≥ 64, or d ≥ 16 and n·d ≥ 2048, else
-        "tpost".
+        "insertion" if n ≤ 150 and d ≤ 64, or n ≤ 500 and d ≤ 16; else "smc1" without resampling if d ≥ 64, or d ≥ 16
+        and n·d ≥ 2048; else "tpost".
     n_particles : int
         Number of weighted trees M.
     leaf_noise : float or array-like (n,)
@@ -126,7 +126,7 @@ def choose_sampler(method: str, n: int, d: int, ess_threshold: float) -> tuple[s
     """
     if method != "auto":
         return method, ess_threshold
-    if n <= MOST_ROWS and d <= MOST_COLUMNS:
+    if any(n <= rows and d <= columns for rows, columns in INSERTED):
         return INSERTION, ess_threshold
     chosen = smc.choose_method(method, n, d)
     return chosen, 0.0 if chosen == "smc1" else ess_threshold
