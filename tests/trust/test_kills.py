@@ -12,11 +12,13 @@ import re
 import select
 import shutil
 import signal
+import threading
 import time
 import traceback
 
 import numpy as np
 import pytest
+from tqdm import tqdm
 
 import coaltree as ct
 from coaltree.regression.fit import fit_probit
@@ -36,6 +38,8 @@ def in_child(run, after=None):
         status = 1
         try:
             os.close(read)
+            # The lock of progress bars is one for all processes, and a kill may come while it is held.
+            tqdm.set_lock(threading.RLock())
             answer = str(run()).encode()
             with os.fdopen(write, "wb") as pipe:
                 pipe.write(answer)
