@@ -39,6 +39,7 @@ MARKS: Mapping[str, Mapping[str, Any]] = {
     "mpost2": {"color": VERMILION, "marker": "v", "linestyle": "--"},
     "smc1": {"color": BLUE, "marker": "o", "linestyle": "-"},
     "tpost": {"color": GREEN, "marker": "D", "linestyle": "-."},
+    "insertion": {"color": PURPLE, "marker": "P", "linestyle": (0, (3, 1, 1, 1))},
     "mode": {"color": ORANGE, "marker": "v", "linestyle": "--"},
     "mean": {"color": BLUE, "marker": "o", "linestyle": "-"},
     "truncated_mean": {"color": GREEN, "marker": "D", "linestyle": "-."},
@@ -51,11 +52,12 @@ LABELS: Mapping[str, str] = {
     "mpost2": "MPost2",
     "smc1": "SMC1",
     "tpost": "tpost",
-    "auto": "auto",
+    "insertion": "insertion",
     "mode": "mode (Greedy)",
     "mean": "mean (MGreedy)",
     "truncated_mean": "truncated mean",
     "peak": "peak",
+    "known": "merges known",
 }
 
 

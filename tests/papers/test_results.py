@@ -14,7 +14,7 @@ import numpy as np
 import papers.henao_lucas
 import pytest
 from papers.henao_lucas.__main__ import NAMES, load
-from papers.henao_lucas.artificial import LENGTH, least_deviation, simulate, squared_exponential
+from papers.henao_lucas.artificial import LENGTH, least_deviation, measures_if_known, simulate, squared_exponential
 from papers.henao_lucas.exactness import literal
 from papers.henao_lucas.exactness.run import FARTHEST, compare_exact, small_case
 from papers.henao_lucas.experiment import MARKS, perform
@@ -152,6 +152,20 @@ def test_the_least_deviation_of_the_length():
 
     low, middle, high = (expected_log_likelihood(LENGTH + shift) for shift in (-step, 0.0, step))
     assert least_deviation(n, d) == pytest.approx((-(low - 2 * middle + high) / step**2) ** -0.5, rel=1e-3)
+
+
+def test_what_is_left_with_all_merges_known():
+    """Two leaves have one merge: the mean of its time by quadrature."""
+    data, d = simulate(2, 3, 0), 3
+    gap = data.X[0] - data.X[1]
+    squared = gap @ np.linalg.solve(data.phi, gap)
+    t = np.geomspace(1e-4, 60.0, 200_001)
+    density = np.exp(-t - squared / (4 * t)) * t ** (-0.5 * d)
+    mean = np.trapezoid(density * t, t) / np.trapezoid(density, t)
+    spread = np.sqrt(np.trapezoid(density * (t - mean) ** 2, t) / np.trapezoid(density, t))
+    row = measures_if_known(data, np.random.default_rng(0), n_draws=20_000)
+    assert row["td"] == pytest.approx(data.tree.times[-1] - mean, abs=5 * spread / np.sqrt(9_000))
+    assert row["distance_mse"] == pytest.approx(row["td"] ** 2)
 
 
 def test_data_do_not_depend_on_the_method_or_the_order():
