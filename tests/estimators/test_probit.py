@@ -15,7 +15,15 @@ from coaltree.estimators.probit import CoalescentProbit
 QUICK = {"n_iter": 20, "burn_in": 10, "n_chains": 1, "n_particles": 3, "random_state": 0}
 
 
-@parametrize_with_checks([CoalescentProbit(**QUICK)])
+def expected_failures(estimator):
+    """With numpy 1 weighted rows and repeated ones are added up differently in the last digit: twenty steps of a chain
+    make it another chain, with the same posterior."""
+    old = int(np.__version__.split(".")[0]) < 2
+    names = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
+    return dict.fromkeys(names, "another chain by rounding") if old else {}
+
+
+@parametrize_with_checks([CoalescentProbit(**QUICK)], expected_failed_checks=expected_failures)
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
 
