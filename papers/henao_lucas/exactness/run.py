@@ -12,22 +12,24 @@ from matplotlib.figure import Figure
 from tests.reference.exact import Exact, exact_posterior
 
 import coaltree as ct
-from coaltree.inference.smc import choose_method
+from coaltree.posterior.sampling import choose_sampler
 from papers.henao_lucas.artificial import simulate
 from papers.henao_lucas.exactness import literal
 from papers.henao_lucas.experiment import Claim, Experiment, Key, Options, Row, Summary, generator, mean_and_error
 from papers.henao_lucas.figures import BLACK, LABELS, MARKS, ORANGE, VERMILION, legend_below, panels, plain_logarithmic
 
-METHODS = ("postpost", "mpost1", "smc1", "mpost2", "tpost")
+METHODS = ("postpost", "mpost1", "smc1", "mpost2", "tpost", "insertion")
 LITERAL = {"literal1": "mpost1", "literal2": "mpost2"}
 LITERAL_LABELS = {"literal1": "MPost1, literal weights", "literal2": "MPost2, literal weights"}
 N_LEAVES, N_BATCHES, BATCH = 4, 20, 1000
 # Among some hundred statistics of 20 batches a distance of six standard errors is a matter of one in a thousand runs.
 FARTHEST = 6.0
 RARE = 0.05
-LADDER = (10, 30, 100)
-SLOW_LADDERS = {64: (3, 10, 30), 128: (3, 10)}  # by n, for methods of n³ integrals: around the time that counts
-N_SETS, N_SEEDS = 2, 2
+# Particles, by method: up to the time that 100 of insertion take. Methods of n³ integrals have fewer at larger n.
+LADDERS = dict.fromkeys(METHODS, (10, 30, 100)) | dict.fromkeys(("smc1", "mpost2"), (10, 30, 100, 300))
+LADDERS["tpost"] = (10, 30, 100, 300, 1000)
+SLOW_LADDERS = {64: (3, 10, 30), 128: (3, 10)}
+N_SETS, N_SEEDS = 2, 4
 
 
 def tasks(options: Options) -> Sequence[Key]:
@@ -40,7 +42,7 @@ def tasks(options: Options) -> Sequence[Key]:
         for d in (4,) if quick else (4, 64):
             for method in METHODS:
                 slow = SLOW_LADDERS if method in ("postpost", "mpost1") else {}
-                ladder = (10, 100) if quick else slow.get(n, LADDER)
+                ladder = (10, 100) if quick else slow.get(n, LADDERS[method])
                 evidence += [("evidence", n, d, method, size) for size in ladder]
     replicates = options.replicates or (3 if quick else 20)
     large: list[Key] = [("large", method, k) for k in range(replicates) for method in LITERAL]
@@ -161,7 +163,7 @@ def summarise(rows: dict[Key, Row]) -> Summary:
 def equal_time(rows: dict[Key, Row]) -> Summary:
     """Log evidence less that of what `auto` takes, in the time that takes with 100 particles; means and errors.
 
-    Between the steps of a ladder log evidence is interpolated in log time; below it the first step counts.
+    Between the steps of a ladder log evidence is interpolated in log time; outside it the nearest step counts.
     """
     ladders: dict[tuple[Any, Any], dict[Any, list[tuple[float, np.ndarray]]]] = {}
     for key, row in rows.items():
@@ -171,7 +173,7 @@ def equal_time(rows: dict[Key, Row]) -> Summary:
             ladders.setdefault((n, d), {}).setdefault(method, []).append(step)
     found: Summary = {}
     for (n, d), ladder in ladders.items():
-        reference = choose_method("auto", n, d)
+        reference, _ = choose_sampler("auto", n, d, 0.5)
         if len(ladder) < len(METHODS) or ("evidence", n, d, reference, 100) not in rows:
             continue  # not done yet
         budget = float(np.mean(rows["evidence", n, d, reference, 100]["cpu"]))
