@@ -7,7 +7,7 @@ import pytest
 from papers.henao_lucas.experiment import MissingDataError, perform
 from papers.henao_lucas.usps import run as experiment
 from papers.henao_lucas.usps.run import EXPERIMENT, LABELS, MATERN_HELPS, N_CLASSES, scores, subset
-from papers.henao_lucas.usps.trees import axis_wise_matern, mean_tree, project
+from papers.henao_lucas.usps.trees import axis_wise_matern, even, mean_tree, project
 
 import coaltree as ct
 from tests.papers.real_data import real_data
@@ -50,6 +50,13 @@ def test_projection_keeps_the_axes_above_average():
     assert Z.shape == (400, 3)
     centred = X[:, :3] - X[:, :3].mean(axis=0)
     assert np.linalg.norm(Z, axis=1) == pytest.approx(np.linalg.norm(centred, axis=1), abs=0.5)
+
+
+def test_evened_images_do_not_know_brightness_and_contrast():
+    X = np.random.default_rng(0).normal(size=(5, 256))
+    other = X * np.array([[0.5], [1.0], [2.0], [3.0], [0.1]]) + np.arange(5.0)[:, None]
+    assert even(other) == pytest.approx(even(X))
+    assert np.einsum("ij,ij->i", even(X), even(X)) == pytest.approx(np.full(5, 256.0))
 
 
 def test_the_mean_of_one_draw_is_that_draw():

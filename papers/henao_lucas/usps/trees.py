@@ -12,7 +12,6 @@ from scipy.spatial.distance import squareform
 from sklearn.gaussian_process.kernels import Matern, WhiteKernel
 
 import coaltree as ct
-from coaltree.inference.refine import refine
 from coaltree.model.gp import Columns, GaussianProcess
 from coaltree.posterior.consensus import pair_sums
 
@@ -20,8 +19,8 @@ Named = Iterator[tuple[str, ct.Tree, float]]
 
 # Iterations of the learner with greedy trees; the second half counts.
 N_ITER = 5
-# Climbing passes over the tree.
-N_CLIMBS = 2
+# Particles of a sampler, and draws of the race that are averaged.
+N_PARTICLES, N_DRAWS = 2, 12
 
 
 class Clock:
@@ -51,48 +50,49 @@ def learn(X: np.ndarray, family: object, leaf_noise: object, rng: np.random.Gene
     )
 
 
-def plain(X: np.ndarray, n_particles: int, n_draws: int, rng: np.random.Generator) -> Named:
+def plain(X: np.ndarray, rng: np.random.Generator) -> Named:
     """What needs no model: linkages, and trees from the prior."""
-    for rule in ("average", "ward"):
-        clock = Clock()
-        yield rule, ct.Tree.from_linkage(linkage(X, rule)), clock.read()
+    yield from linkages(X)
     clock = Clock()
     yield "prior", ct.sample_tree(len(X), random_state=rng), clock.read()
 
 
-def matern(X: np.ndarray, n_particles: int, n_draws: int, rng: np.random.Generator) -> Named:
-    """The paper's own: Matérn covariance learned; the greedy tree by means, and MPost2 if it may take the time."""
+def linkages(X: np.ndarray, prefix: str = "") -> Named:
+    """Average linkage and Ward's."""
+    for rule in ("average", "ward"):
+        clock = Clock()
+        yield prefix + rule, ct.Tree.from_linkage(linkage(X, rule)), clock.read()
+
+
+def matern(X: np.ndarray, rng: np.random.Generator) -> Named:
+    """The paper's own: Matérn covariance learned; greedy trees and MPost2."""
     clock = Clock()
     learned = learn(X, axis_wise_matern(round(X.shape[1] ** 0.5)), 0.0, rng)
     spent = clock.read()
     yield "mgreedy", ct.greedy_tree(X, learned.covariance, rule="mean"), spent + clock.read()
     yield "matern_peak", learned.posterior[0], spent
-    if n_particles:
-        clock = Clock()
-        post = ct.sample_posterior(X, learned.covariance, "mpost2", n_particles, random_state=rng)
-        yield "mpost2", post.best_tree(), spent + clock.read()
+    clock = Clock()
+    post = ct.sample_posterior(X, learned.covariance, "mpost2", N_PARTICLES, random_state=rng)
+    yield "mpost2", post.best_tree(), spent + clock.read()
 
 
-def spherical(X: np.ndarray, n_particles: int, n_draws: int, rng: np.random.Generator) -> Named:
-    """Φ = φI with φ learned: greedy trees, and samplers if they may take the time."""
+def spherical(X: np.ndarray, rng: np.random.Generator) -> Named:
+    """Φ = φI with φ learned: greedy trees and samplers."""
     clock = Clock()
     learned = learn(X, "spherical", 0.0, rng)
-    spent, tree, phi = clock.read(), learned.posterior[0], learned.covariance
-    yield "peak", tree, spent
+    spent, phi = clock.read(), learned.covariance
+    yield "peak", learned.posterior[0], spent
     for rule in ("mode", "mean"):
         clock = Clock()
         yield rule, ct.greedy_tree(X, phi, rule=rule), spent + clock.read()
-    if n_particles:
-        for name, method in (("ref", "mpost2"), ("smc1", "smc1")):
-            clock = Clock()
-            post = ct.sample_posterior(X, phi, method, n_particles, random_state=rng)
-            yield name, post.best_tree(), spent + clock.read()
+    for name, method in (("ref", "mpost2"), ("smc1", "smc1")):
         clock = Clock()
-        noisy = learn(X, "spherical", "learn", rng)
-        post = ct.sample_posterior(X, noisy.covariance, "tpost", n_particles, noisy.leaf_noise, random_state=rng)
-        yield "tpost", post.best_tree(), clock.read()
-        clock = Clock()
-        yield "refined", refine(tree, X, phi, max_sweeps=N_CLIMBS, temperature=0.0), spent + clock.read()
+        post = ct.sample_posterior(X, phi, method, N_PARTICLES, random_state=rng)
+        yield name, post.best_tree(), spent + clock.read()
+    clock = Clock()
+    noisy = learn(X, "spherical", "learn", rng)
+    post = ct.sample_posterior(X, noisy.covariance, "tpost", N_PARTICLES, noisy.leaf_noise, random_state=rng)
+    yield "tpost", post.best_tree(), clock.read()
 
 
 def project(X: np.ndarray) -> np.ndarray:
@@ -102,21 +102,32 @@ def project(X: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(centred @ axes[:, variances > variances.mean()])
 
 
-def projected(X: np.ndarray, n_particles: int, n_draws: int, rng: np.random.Generator) -> Named:
-    """Principal axes first, then Φ = φI with φ learned; the last trees average over draws of the race."""
+def even(X: np.ndarray) -> np.ndarray:
+    """Images of one brightness and contrast: the pixels of each have mean 0 and variance 1."""
+    return np.asarray((X - X.mean(axis=1, keepdims=True)) / X.std(axis=1, keepdims=True))
+
+
+def projected(X: np.ndarray, rng: np.random.Generator) -> Named:
+    """Principal axes first, then Φ = φI with φ learned."""
     clock = Clock()
     Z = project(X)
-    learned = learn(Z, "spherical", 0.0, rng)
-    spent, phi = clock.read(), learned.covariance
-    yield "projected", learned.posterior[0], spent
+    yield "projected", learn(Z, "spherical", 0.0, rng).posterior[0], clock.read()
+    yield from linkages(Z, "projected_")
+
+
+def evened(X: np.ndarray, rng: np.random.Generator) -> Named:
+    """Principal axes of evened images, Φ = φI with φ learned; the last trees average over draws of the race."""
     clock = Clock()
-    yield "projected_average", ct.Tree.from_linkage(linkage(Z, "average")), clock.read()
-    if n_draws:
-        clock = Clock()
-        draws = [ct.sample_posterior(Z, phi, "smc1", 1, random_state=rng) for _ in range(n_draws)]
-        spent += clock.read()
-        for name, times, rule in (("mean_order", False, "average"), ("mean_time", True, "ward")):
-            yield f"projected_{name}", mean_tree(draws, times, rule), spent + clock.read()
+    Z = project(even(X))
+    learned = learn(Z, "spherical", 0.0, rng)
+    spent = clock.read()
+    yield "evened", learned.posterior[0], spent
+    yield from linkages(Z, "evened_")
+    clock = Clock()
+    draws = [ct.sample_posterior(Z, learned.covariance, "smc1", 1, random_state=rng) for _ in range(N_DRAWS)]
+    spent += clock.read()
+    for name, times, rule in (("mean_order", False, "average"), ("mean_time", True, "ward")):
+        yield f"evened_{name}", mean_tree(draws, times, rule), spent + clock.read()
 
 
 def mean_tree(draws: Sequence[ct.TreePosterior], times: bool, rule: str) -> ct.Tree:
@@ -130,7 +141,7 @@ def mean_tree(draws: Sequence[ct.TreePosterior], times: bool, rule: str) -> ct.T
     return ct.Tree.from_linkage(linkage(squareform(total / len(draws), checks=False), rule))
 
 
-GROUPS = {"plain": plain, "matern": matern, "spherical": spherical, "projected": projected}
+GROUPS = {"plain": plain, "matern": matern, "spherical": spherical, "projected": projected, "evened": evened}
 
 
 @cache
@@ -139,5 +150,5 @@ def compile_for(side: int) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(130, side * side))
     for group in GROUPS.values():
-        for _ in group(X, 1, 1, rng):
+        for _ in group(X, rng):
             pass
