@@ -75,7 +75,7 @@ def test_chains_apart_are_named_with_what_to_do():
     assert "Raise n_iter" in message
     # Many that are a little apart count too; an outcome that was not fitted does not.
     draws = rng.standard_normal((2, 400, 4, 3))
-    draws[1] += 0.9
+    draws[1] += 1.5
     assert "12 of 12" in judge(draws)
     ratio, size = r_hat(draws), bulk_ess(draws)
     ratio[:], size[:] = np.nan, np.nan

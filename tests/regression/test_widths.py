@@ -30,8 +30,8 @@ def test_the_joint_distribution_stays(move):
 
 
 def test_another_prior_is_noticed():
-    assert np.abs(drift(kernel(move_common, PooledWishart(5.0, 0.02)), 4, 200, 30)).max() > LIMIT
-    assert np.abs(drift(kernel(move_widths, PooledWishart(0.2, 0.7)), 4, 200, 30)).max() > LIMIT
+    assert np.abs(drift(kernel(move_common, PooledWishart(5.0, 0.02)), 4, 600, 30)).max() > LIMIT
+    assert np.abs(drift(kernel(move_widths, PooledWishart(0.2, 0.7)), 4, 600, 30)).max() > LIMIT
 
 
 @both
