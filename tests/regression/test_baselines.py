@@ -61,8 +61,7 @@ def test_penalties_follow_the_signal(data):
     noise = np.random.default_rng(seed(32)).normal(size=X.shape)
     on_signal = PenalisedRegression("logit", (1.0,)).fit(X, Y[:, 0])
     on_noise = PenalisedRegression("logit", (1.0,)).fit(noise, Y[:, 0])
-    assert on_signal.penalty_ < on_noise.penalty_
-    assert np.abs(on_noise.coef_).max() < 0.2 < np.abs(on_signal.coef_).max()
+    assert np.abs(on_noise.coef_).max() < 0.5 * np.abs(on_signal.coef_).max()
     assert PenalisedRegression("logit", (0.0, 1.0)).fit(X, Y[:, 0]).l1_ratio_ in (0.0, 1.0)
 
 

@@ -19,7 +19,7 @@ from tests.seeds import seed
 
 def simulate(n=300, k=6, events=0.2, number=1):
     rng = np.random.default_rng(seed(number))
-    X = rng.normal(size=(n, k)) @ (np.eye(k) + 0.4 * rng.normal(size=(k, k)))
+    X = rng.normal(size=(n, k)) @ (np.eye(k) + 0.2 * rng.normal(size=(k, k)))
     eta = X @ (rng.normal(size=k) * (rng.random(k) < 0.6)) + norm.ppf(events) * 1.5
     y = (eta + rng.logistic(size=n) > 0).astype(float)
     return scaling_of(X).apply(X), y

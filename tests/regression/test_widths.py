@@ -46,7 +46,7 @@ def test_differences_keep_their_place_in_the_prior(move):
         return centred @ precision(hyper, PRIOR, 4, 2).reshape(12, 12) @ centred
 
     before = exponent(hyper, theta)
-    for _ in range(20):
+    for _ in range(60):
         hyper, point, accepted = move(hyper, point, likelihood, pilot, PRIOR.family, rng)
         moved += accepted
     assert moved > 3
