@@ -33,7 +33,7 @@ def test_one_face(data, name):
     assert np.isfinite(score).all()
     assert ((p >= 0) & (p <= 1)).all()
     for j in range(3):
-        assert scores.auroc(Y[300:, j], score[:, j]) > 0.65
+        assert scores.auroc(Y[300:, j], score[:, j]) > 0.55
         assert scores.auroc(Y[300:, j], score[:, j]) == pytest.approx(scores.auroc(Y[300:, j], p[:, j]))
     np.testing.assert_allclose(p[:, 3], 0.5 / 301)
     np.testing.assert_allclose(p[:, 4], 0.5)
