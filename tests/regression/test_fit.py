@@ -38,7 +38,7 @@ def test_coefficients_come_back_in_the_units_of_the_features(fitted):
     deviation = fit.coef_draws.std(axis=(0, 1))
     assert np.abs((fit.coef - beta) / deviation).max() < 4.5
     assert np.sqrt(np.mean((fit.linear_predictor(X) - eta) ** 2)) < 0.3
-    assert np.abs(fit.predict_proba(X) - ndtr(eta)).max() < 0.25
+    assert np.abs(fit.predict_proba(X) - ndtr(eta)).max() < 0.4
 
 
 def test_both_samplers_agree(fitted):
