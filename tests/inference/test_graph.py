@@ -18,7 +18,7 @@ def test_all_neighbours_give_the_exact_tree(rule, d, leaf_noise):
     exact = ct.greedy_tree(X, rule=rule, leaf_noise=leaf_noise)
     ours = ct.greedy_tree(X, rule=rule, leaf_noise=leaf_noise, neighbors=79)
     np.testing.assert_array_equal(np.sort(ours.children), np.sort(exact.children))
-    np.testing.assert_allclose(ours.times, exact.times, rtol=1e-6)
+    np.testing.assert_allclose(ours.times, exact.times, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("rule", ["mean", "peak"])
