@@ -45,8 +45,11 @@ def pooled(batches):
     return mean, error, np.logaddexp.reduce(log_z) - np.log(len(w)), w.std(ddof=1) * np.sqrt(len(w))
 
 
-def disagreement(estimate, error, exact, rarest=0.0):
-    """Largest distance from the truth in standard errors, over first pairs of probability > `rarest` and log times."""
+def disagreement(estimate, error, exact, rarest=0.02):
+    """Largest distance from the truth in standard errors, over first pairs of probability > `rarest` and log times.
+
+    Rarer pairs have no usable standard error: they may not have been proposed at all.
+    """
     expected = np.concatenate([list(exact.first_pair.values()), exact.mean_log_times])
     common = np.append(np.array(list(exact.first_pair.values())) > rarest, np.ones(len(exact.mean_log_times), bool))
     return np.max(np.abs(estimate - expected)[common] / (error[common] + 1e-4))
