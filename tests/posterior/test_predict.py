@@ -49,8 +49,8 @@ def test_edges_against_quadrature(n, d, noise):
     found, times = masses_of(tree, X, np.full(n, noise), points, noise)
     for k, point in enumerate(points):
         expected, mean_times = edge_masses(tree, X, np.full(n, noise), point, noise)
-        np.testing.assert_allclose(found[k].sum(), expected.sum(), rtol=1e-5)
-        np.testing.assert_allclose(found[k], expected, atol=1e-5 * expected.sum())
+        np.testing.assert_allclose(found[k].sum(), expected.sum(), rtol=5e-6)
+        np.testing.assert_allclose(found[k], expected, atol=5e-6 * expected.sum())
         matters = expected > 1e-4 * expected.sum()
         np.testing.assert_allclose(times[k][matters], mean_times[matters], rtol=1e-3)
 

@@ -15,7 +15,7 @@ FAST = {
 
 @pytest.fixture(scope="module")
 def data():
-    rng = np.random.default_rng(seed(31))
+    rng = np.random.default_rng(31)  # one example for all, with scores that were looked at: not a matter of seeds
     X = rng.normal(size=(400, 5)) * [1, 1, 10, 0.1, 1] + 3.0
     eta = (X - 3.0) @ np.array([[1.5, 0, 0.05, 0, 0], [0, 1.0, 0, 10, 0], [1.0, 1.0, 0, 0, 0]]).T - 1.0
     Y = (eta + rng.logistic(size=eta.shape) > 0).astype(float)
@@ -33,7 +33,7 @@ def test_one_face(data, name):
     assert np.isfinite(score).all()
     assert ((p >= 0) & (p <= 1)).all()
     for j in range(3):
-        assert scores.auroc(Y[300:, j], score[:, j]) > 0.55
+        assert scores.auroc(Y[300:, j], score[:, j]) > 0.65
         assert scores.auroc(Y[300:, j], score[:, j]) == pytest.approx(scores.auroc(Y[300:, j], p[:, j]))
     np.testing.assert_allclose(p[:, 3], 0.5 / 301)
     np.testing.assert_allclose(p[:, 4], 0.5)
@@ -58,10 +58,11 @@ def test_units_of_features_do_not_matter(data, name):
 
 def test_penalties_follow_the_signal(data):
     X, Y = data
-    noise = np.random.default_rng(seed(32)).normal(size=X.shape)
+    noise = np.random.default_rng(32).normal(size=X.shape)
     on_signal = PenalisedRegression("logit", (1.0,)).fit(X, Y[:, 0])
     on_noise = PenalisedRegression("logit", (1.0,)).fit(noise, Y[:, 0])
-    assert np.abs(on_noise.coef_).max() < 0.5 * np.abs(on_signal.coef_).max()
+    assert on_signal.penalty_ < on_noise.penalty_
+    assert np.abs(on_noise.coef_).max() < 0.2 < np.abs(on_signal.coef_).max()
     assert PenalisedRegression("logit", (0.0, 1.0)).fit(X, Y[:, 0]).l1_ratio_ in (0.0, 1.0)
 
 
