@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coaltree._compile import inline
+from coaltree._compile import borrowing, inline
 from coaltree.model import gig
 from coaltree.randomness import Stream, uniform
 
@@ -52,24 +52,31 @@ class Edge(NamedTuple):
 
 
 class Others(NamedTuple):
-    """The n − 2 merges that stay in place, and the coalescent's Λ at each."""
+    """The coalescent's Λ, linear between knots: exactly, at the n − 2 merges that stay in place, or roughly."""
 
-    times: Floats  # (n−2,), sorted
-    exposure: Floats  # (n−1,): Λ at time 0 and at each of the times
+    times: Floats  # (K,), sorted
+    exposure: Floats  # (K+1,): Λ at time 0 and at each of the times
+    rate: Floats  # (K+1,): Λ′ before the first of the times, and after each
 
 
-@inline
+def make_others(n_times: int) -> Others:
+    """Room for Λ with so many knots."""
+    return Others(np.zeros(n_times), np.zeros(n_times + 1), np.ones(n_times + 1))
+
+
+@borrowing
 def fill_exposure(others: Others) -> None:
     """Λ(t) = ∫_0^t (n − 1 − number of other merges by then)."""
     before = 0.0
     others.exposure[0] = 0.0
     for k in range(others.times.size):
-        rate = others.times.size + 1 - k
-        others.exposure[k + 1] = others.exposure[k] + rate * (others.times[k] - before)
+        others.rate[k] = others.times.size + 1 - k
+        others.exposure[k + 1] = others.exposure[k] + others.rate[k] * (others.times[k] - before)
         before = others.times[k]
+    others.rate[others.times.size] = 1.0
 
 
-@inline
+@borrowing
 def n_until(times: Floats, time: float) -> int:
     """How many of the sorted times are ≤ `time`."""
     first = 0
@@ -83,22 +90,22 @@ def n_until(times: Floats, time: float) -> int:
     return first
 
 
-@inline
+@borrowing
 def exposure(others: Others, time: float) -> tuple[float, float]:
     """Λ(t) and Λ′(t)."""
     done = n_until(others.times, time)
-    rate = others.times.size + 1 - done
+    rate: float = others.rate[done]
     before = others.times[done - 1] if done > 0 else 0.0
     return others.exposure[done] + rate * (time - before), rate
 
 
-@inline
+@borrowing
 def blend_distance(share: float, eps_x: float, eps_y: float, eps_span: float) -> float:
     """|z − (1 − ω)x − ωy|² from |z − x|², |z − y|² and |x − y|² (Lance–Williams)."""
     return max((1.0 - share) * eps_x + share * eps_y - share * (1.0 - share) * eps_span, 0.0)
 
 
-@inline
+@borrowing
 def expectation(edge: Edge, time: float) -> tuple[float, float, float, float]:
     """v, ε and their derivatives in t."""
     span = edge.below + edge.above
@@ -110,17 +117,22 @@ def expectation(edge: Edge, time: float) -> tuple[float, float, float, float]:
     return v, eps, 2.0 * (1.0 - share), eps_slope
 
 
-@inline
+@borrowing
+def log_likelihood(edge: Edge, d: float, time: float) -> float:
+    """Log f(t) without the coalescent's share −Λ(t) and the constant −(d/2) log 2π."""
+    if d == 0.0:
+        return 0.0
+    v, eps, _, _ = expectation(edge, time)
+    return -0.5 * (d * math.log(v) + eps / v) if v > 0.0 else -math.inf
+
+
+@borrowing
 def log_density(edge: Edge, others: Others, d: float, time: float) -> float:
     """Log f(t), without the constant −(d/2) log 2π."""
-    log_prior = -exposure(others, time)[0]
-    if d == 0.0:
-        return log_prior
-    v, eps, _, _ = expectation(edge, time)
-    return log_prior - 0.5 * (d * math.log(v) + eps / v) if v > 0.0 else -math.inf
+    return log_likelihood(edge, d, time) - exposure(others, time)[0]
 
 
-@inline
+@borrowing
 def slope(edge: Edge, others: Others, d: float, time: float) -> tuple[float, float]:
     """The derivative (log f)′, and the step that Newton's method takes to a zero of v² (log f)′.
 
@@ -141,13 +153,13 @@ def slope(edge: Edge, others: Others, d: float, time: float) -> tuple[float, flo
     return value, -value * v / change if change < 0.0 else math.inf
 
 
-@inline
-def _root_excess(edge: Edge) -> tuple[float, float]:
+@borrowing
+def root_excess(edge: Edge) -> tuple[float, float]:
     """ε and r of the truncated GIG that f is above the root."""
     return edge.eps_below, 2.0 * edge.low + edge.offset + edge.below
 
 
-@inline
+@borrowing
 def find_peak(edge: Edge, others: Others, d: float, tolerance: float) -> tuple[float, float]:
     """The time in [low, high] at which log f peaks (or one of its peaks), and the width of the peak.
 
@@ -155,7 +167,7 @@ def find_peak(edge: Edge, others: Others, d: float, tolerance: float) -> tuple[f
     v/v′ √(1 + d/2), about the width; above the root, the mode of the GIG.
     """
     if edge.high == math.inf:
-        eps, r = _root_excess(edge)
+        eps, r = root_excess(edge)
         v = eps / (0.5 * d + math.sqrt(0.25 * d * d + eps)) if eps > 0.0 else 0.0
         return edge.low + 0.5 * max(v - r, 0.0), 1.0
     low, high = edge.low, edge.high
@@ -191,7 +203,7 @@ def find_peak(edge: Edge, others: Others, d: float, tolerance: float) -> tuple[f
     return time, min(max(width, 1e-9 * reach), reach)
 
 
-@inline
+@borrowing
 def lay_knots(edge: Edge, others: Others, d: float, beta: float, peak: float, width: float, out: Floats) -> None:
     """Knots of the proposal, out (2, N_KNOTS): times from low to high and β log f there.
 
@@ -212,13 +224,13 @@ def lay_knots(edge: Edge, others: Others, d: float, beta: float, peak: float, wi
             distance *= ratio
 
 
-@inline
+@borrowing
 def _relative_mass(drop: float) -> float:
     """(1 − e^(−x))/x: the mean of e^(−xu) over u in [0, 1]."""
     return -math.expm1(-drop) / drop if drop > 1e-9 else 1.0 - 0.5 * drop
 
 
-@inline
+@borrowing
 def knot_mass(knots: Floats, segment: int, top: float) -> float:
     """Mass of the interpolated density between two knots, in units of e^top."""
     left, right = knots[_LOG, segment], knots[_LOG, segment + 1]
@@ -227,17 +239,26 @@ def knot_mass(knots: Floats, segment: int, top: float) -> float:
     return mass
 
 
-@inline
+@borrowing
+def highest(knots: Floats) -> float:
+    """The largest log density among the knots."""
+    top = knots[_LOG, 0]
+    for k in range(1, N_KNOTS):
+        top = max(top, knots[_LOG, k])
+    return float(top)
+
+
+@borrowing
 def log_knot_mass(knots: Floats) -> float:
     """Log of the whole mass of the interpolated density."""
-    top: float = knots[_LOG].max()
+    top = highest(knots)
     total = 0.0
     for segment in range(N_KNOTS - 1):
         total += knot_mass(knots, segment, top)
     return top + math.log(total)
 
 
-@inline
+@borrowing
 def interpolate(knots: Floats, time: float) -> float:
     """The interpolated log density, not normalised."""
     value: float = knots[_LOG, N_KNOTS - 1]
@@ -250,10 +271,10 @@ def interpolate(knots: Floats, time: float) -> float:
     return value
 
 
-@inline
+@borrowing
 def draw_from_knots(knots: Floats, stream: Stream) -> float:
     """A draw from the interpolated density."""
-    top = knots[_LOG].max()
+    top = highest(knots)
     total = 0.0
     for segment in range(N_KNOTS - 1):
         total += knot_mass(knots, segment, top)
@@ -282,7 +303,7 @@ def draw_from_knots(knots: Floats, stream: Stream) -> float:
 def log_mass(edge: Edge, others: Others, d: float, beta: float, peak: float, width: float, knots: Floats) -> float:
     """Log ∫ f^β over the edge, as proposed: exact above the root, by knots elsewhere (which are left in `knots`)."""
     if edge.high == math.inf:
-        eps, r = _root_excess(edge)
+        eps, r = root_excess(edge)
         log_prior = -exposure(others, edge.low)[0]
         return beta * log_prior + gig.log_local(beta * d, beta * eps, beta, r) - math.log(2.0)
     lay_knots(edge, others, d, beta, peak, width, knots)
@@ -293,6 +314,6 @@ def log_mass(edge: Edge, others: Others, d: float, beta: float, peak: float, wid
 def draw_time(edge: Edge, d: float, beta: float, knots: Floats, stream: Stream) -> float:
     """A time from the proposal on an edge, after `log_mass`."""
     if edge.high == math.inf:
-        eps, r = _root_excess(edge)
+        eps, r = root_excess(edge)
         return edge.low + gig.draw_time(beta * d, beta * eps, beta, r, stream)[1]
     return draw_from_knots(knots, stream)

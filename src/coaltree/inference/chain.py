@@ -10,17 +10,36 @@ A cut takes a subtree and its parent merge out; the parent's number waits for th
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from coaltree._compile import inline, kernel
-from coaltree.inference.attachment import Edge, Others, fill_exposure, n_until
+from coaltree._compile import borrowing, inline, kernel
+from coaltree.inference.attachment import Edge, Others, fill_exposure, make_others, n_until
 from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+
+class Pointers(Protocol):
+    """What any tree that changes in place has; see `Chain` for shapes."""
+
+    @property
+    def children(self) -> Ints: ...  # noqa: D102
+    @property
+    def parent(self) -> Ints: ...  # noqa: D102
+    @property
+    def time(self) -> Floats: ...  # noqa: D102
+    @property
+    def mean(self) -> Floats: ...  # noqa: D102
+    @property
+    def variance(self) -> Floats: ...  # noqa: D102
+    @property
+    def above_mean(self) -> Floats: ...  # noqa: D102
+    @property
+    def above_variance(self) -> Floats: ...  # noqa: D102
 
 
 class Chain(NamedTuple):
@@ -62,7 +81,7 @@ def make_chain(tree: Tree, rows: Floats, leaf_noise: Floats) -> Chain:
         above_mean=np.zeros((origin, d)),
         above_variance=np.zeros(origin),
         merge_times=tree.times.copy(),
-        others=Others(np.zeros(n - 2), np.zeros(n - 1)),
+        others=make_others(n - 2),
         log_joint=np.zeros(1),
     )
     recompute(state)
@@ -83,7 +102,7 @@ def arrange(children: Ints, time: Floats) -> tuple[Ints, Floats]:
     return np.sort(number[children[order]], axis=1), time[order]
 
 
-def to_arrays(state: Chain) -> tuple[Ints, Floats]:
+def to_arrays(state: Pointers) -> tuple[Ints, Floats]:
     """Children and times of the tree that a chain is at, by `arrange`."""
     return arrange(state.children, state.time)
 
@@ -93,7 +112,7 @@ def to_tree(state: Chain, names: tuple[str, ...] | None = None) -> Tree:
     return Tree(*to_arrays(state), names)
 
 
-@inline
+@borrowing
 def squared_distance(x: Floats, i: int, y: Floats, j: int) -> float:
     """|x_i − y_j|² of two rows, by four sums that need not wait for each other."""
     sum_0 = sum_1 = sum_2 = sum_3 = 0.0
@@ -113,8 +132,8 @@ def squared_distance(x: Floats, i: int, y: Floats, j: int) -> float:
     return (sum_0 + sum_1) + (sum_2 + sum_3)
 
 
-@inline
-def other_child(state: Chain, node: int) -> int:
+@borrowing
+def other_child(state: Pointers, node: int) -> int:
     """The sibling of a node."""
     parent = state.parent[node]
     sibling: int = state.children[parent, 0]
@@ -123,22 +142,22 @@ def other_child(state: Chain, node: int) -> int:
     return sibling
 
 
-@inline
-def replace_child(state: Chain, parent: int, old: int, new: int) -> None:
+@borrowing
+def replace_child(state: Pointers, parent: int, old: int, new: int) -> None:
     """Let `new` take the place of `old` under `parent`."""
     state.children[parent, 0 if state.children[parent, 0] == old else 1] = new
     state.parent[new] = parent
 
 
-@inline
+@borrowing
 def blend(x: Floats, i: int, y: Floats, j: int, share: float, out: Floats, k: int) -> None:
     """Row k of `out` = (1 − share) x_i + share y_j."""
     for column in range(x.shape[1]):
         out[k, column] = x[i, column] + share * (y[j, column] - x[i, column])
 
 
-@inline
-def look_below(state: Chain, node: int) -> float:
+@borrowing
+def look_below(state: Pointers, node: int) -> float:
     """Message of a merge from its two children; returns v."""
     left, right = state.children[node, 0], state.children[node, 1]
     var_left = state.variance[left] + state.time[node] - state.time[left]
@@ -150,16 +169,16 @@ def look_below(state: Chain, node: int) -> float:
     return v
 
 
-@inline
-def look_below_to_root(state: Chain, node: int) -> None:
+@borrowing
+def look_below_to_root(state: Pointers, node: int) -> None:
     """Bring the messages of a merge and all its ancestors up to date."""
     while node < state.parent.size - 1:
         look_below(state, node)
         node = state.parent[node]
 
 
-@inline
-def look_above(state: Chain, node: int) -> None:
+@borrowing
+def look_above(state: Pointers, node: int) -> None:
     """Message to the upper end of a node's edge from all but its own side."""
     parent = state.parent[node]
     origin = state.parent.size - 1
@@ -177,8 +196,8 @@ def look_above(state: Chain, node: int) -> None:
     blend(state.mean, sibling, state.above_mean, parent, share, state.above_mean, node)
 
 
-@inline
-def edge_around(state: Chain, merge: int) -> Edge:
+@borrowing
+def edge_around(state: Pointers, merge: int) -> Edge:
     """The edge that would be left if the first child of a merge were cut, as that child sees it."""
     cut, sibling = state.children[merge, 0], state.children[merge, 1]
     mean, above_mean, high = state.mean, state.above_mean, state.time[state.parent[merge]]
@@ -215,27 +234,39 @@ def put_back(state: Chain, time: float) -> None:
     state.merge_times[place] = time
 
 
-@inline
-def detach(state: Chain, cut: int) -> None:
-    """Take the subtree under `cut` and its parent merge out; messages from below stay right for the rest."""
+@borrowing
+def take_out(state: Pointers, cut: int) -> None:
+    """Join the two ends that a subtree and its parent merge leave behind."""
     merge = state.parent[cut]
-    set_aside(state, state.time[merge])
     upper = state.parent[merge]
     replace_child(state, upper, merge, other_child(state, cut))
     look_below_to_root(state, upper)
 
 
-@inline
-def attach(state: Chain, cut: int, node: int, time: float) -> None:
-    """Hang a detached subtree on the edge above `node`."""
+@borrowing
+def hang(state: Pointers, cut: int, node: int, time: float) -> None:
+    """Put a subtree that was taken out, with its parent merge, on the edge above `node`."""
     merge = state.parent[cut]
-    put_back(state, time)
     replace_child(state, state.parent[node], node, merge)
     state.children[merge, 0] = node
     state.children[merge, 1] = cut
     state.parent[node] = merge
     state.time[merge] = time
     look_below_to_root(state, merge)
+
+
+@inline
+def detach(state: Chain, cut: int) -> None:
+    """Take the subtree under `cut` and its parent merge out; messages from below stay right for the rest."""
+    set_aside(state, state.time[state.parent[cut]])
+    take_out(state, cut)
+
+
+@inline
+def attach(state: Chain, cut: int, node: int, time: float) -> None:
+    """Hang a detached subtree on the edge above `node`."""
+    put_back(state, time)
+    hang(state, cut, node, time)
 
 
 @kernel
@@ -267,10 +298,10 @@ def log_prior(merge_times: Floats) -> float:
     return total
 
 
-@kernel
-def recompute(state: Chain) -> None:
-    """All messages from below and the log joint, from pointers and times."""
-    n_merges, d = state.merge_times.size, state.mean.shape[1]
+@inline
+def pass_messages(state: Pointers) -> float:
+    """All messages from below, from pointers and times; returns the log likelihood."""
+    n_merges, d = state.parent.size // 2 - 1, state.mean.shape[1]
     order = np.empty(n_merges, dtype=np.int64)
     upwards(state.children, order)
     log_likelihood = 0.0
@@ -281,4 +312,10 @@ def recompute(state: Chain) -> None:
         v = look_below(state, node)
         if d > 0:
             log_likelihood -= 0.5 * (d * math.log(2.0 * math.pi * v) + (eps / v if eps > 0.0 else 0.0))
-    state.log_joint[0] = log_prior(state.merge_times) + log_likelihood
+    return log_likelihood
+
+
+@kernel
+def recompute(state: Chain) -> None:
+    """All messages from below and the log joint, from pointers and times."""
+    state.log_joint[0] = log_prior(state.merge_times) + pass_messages(state)

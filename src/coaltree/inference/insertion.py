@@ -90,7 +90,7 @@ def tree_of(state: Growing, m: int, n_merges: int, above_mean: Floats, above_var
         above_mean,
         above_variance,
         state.merge_times[m, :n_merges],
-        Others(others.times[: n_merges - 1], others.exposure[:n_merges]),
+        Others(others.times[: n_merges - 1], others.exposure[:n_merges], others.rate[:n_merges]),
         state.log_joint[m],
     )
 
@@ -100,7 +100,7 @@ def insert(state: Growing, leaf: int, first: int, stop: int, out: Floats) -> Non
     """Attach row `leaf` ≥ 1 in each of the particles first … stop−1; `out` gets log incremental weights."""
     n_nodes, d = state.mean.shape[1], state.mean.shape[2]
     above_mean, above_variance = np.zeros((n_nodes, d)), np.zeros(n_nodes)
-    others, survey = Others(np.zeros(n_nodes), np.zeros(n_nodes)), make_survey(n_nodes)
+    others, survey = Others(np.zeros(n_nodes), np.zeros(n_nodes), np.ones(n_nodes)), make_survey(n_nodes)
     constant = -0.5 * d * math.log(2.0 * math.pi)
     for m in range(first, stop):
         tree, stream = tree_of(state, m, leaf, above_mean, above_variance, others), state.streams[m]
@@ -120,7 +120,7 @@ def move(state: Growing, leaf: int, n_regrafts: int, first: int, stop: int) -> N
     """Regraft random subtrees and slice all times, in trees over rows 0 … leaf."""
     n_nodes, d = state.mean.shape[1], state.mean.shape[2]
     above_mean, above_variance = np.zeros((n_nodes, d)), np.zeros(n_nodes)
-    others, survey = Others(np.zeros(n_nodes), np.zeros(n_nodes)), make_survey(n_nodes)
+    others, survey = Others(np.zeros(n_nodes), np.zeros(n_nodes), np.ones(n_nodes)), make_survey(n_nodes)
     counts = np.zeros(5, dtype=np.int64)
     first_merge = (n_nodes + 1) // 2
     for m in range(first, stop):

@@ -16,17 +16,18 @@ ones a rougher value: any will do, as long as it depends on the rest of the tree
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from coaltree._compile import inline, kernel
+from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference import attachment
-from coaltree.inference.attachment import N_KNOTS, Edge, blend_distance, log_density
+from coaltree.inference.attachment import N_KNOTS, Edge, Others, blend_distance, log_density
 from coaltree.inference.chain import (
     Chain,
     Floats,
     Ints,
+    Pointers,
     attach,
     blend,
     detach,
@@ -70,8 +71,8 @@ def make_survey(n_nodes: int) -> Survey:
     )
 
 
-@inline
-def edge_at(state: Chain, survey: Survey, cut: int, node: int) -> Edge:
+@borrowing
+def edge_at(state: Pointers, survey: Survey, cut: int, node: int) -> Edge:
     """The edge above a node, after the walk."""
     high = state.time[state.parent[node]]
     return Edge(
@@ -149,8 +150,15 @@ def visit_edges(state: Chain, cut: int, tolerance: float, out: Survey) -> int:
     return n_edges
 
 
+class WithOthers(Pointers, Protocol):
+    """A tree that changes in place, and the Λ to weigh places by."""
+
+    @property
+    def others(self) -> Others: ...  # noqa: D102
+
+
 @inline
-def edge_mass(state: Chain, cut: int, node: int, beta: float, out: Survey) -> float:
+def edge_mass(state: WithOthers, cut: int, node: int, beta: float, out: Survey) -> float:
     """Log mass of f^β on an edge under the proposal for the time; `out.knots` is left ready for it."""
     d = float(state.mean.shape[1])
     edge = edge_at(state, out, cut, node)

@@ -99,7 +99,7 @@ def make_sites(tree: Tree, rows: Floats, leaf_noise: Floats) -> Sites:
         mean=state.mean,
         above_mean=state.above_mean,
         log_prior=zeros[7],
-        merges=Others(tree.times, np.zeros(n)),
+        merges=Others(tree.times, np.zeros(n), np.ones(n)),
     )
     _describe(state, sites)
     return sites

@@ -1,0 +1,286 @@
+r"""A Markov chain on trees over many rows: local regrafts, a slice of every merge time, a common scale.
+
+A sweep hangs every other node anew (`local`), the odd ones and the even ones in turn: leaves and merges alike, n in all.
+Then each merge time is sliced between its children's and its parent's, and the root's drawn exactly. Nothing is O(n²), and
+all but sorting merge times is O(n) moves of O(log n + d · near edges).
+
+Rows and merges are numbered in the order in which the first tree is drawn, so that what is near in the tree is near in
+memory. How many edges a search finds, and the clock of its proposal, follow the chain in warm-up and then stay.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree._compile import borrowing, inline, kernel
+from coaltree.inference import attachment, local
+from coaltree.inference.attachment import Edge, log_likelihood
+from coaltree.inference.chain import (
+    Floats,
+    Ints,
+    edge_around,
+    log_prior,
+    look_above,
+    look_below,
+    pass_messages,
+    upwards,
+)
+from coaltree.inference.lineages import (
+    expected_times,
+    exposure,
+    insert,
+    make_clock,
+    make_lineages,
+    put_in_order,
+    remove,
+)
+from coaltree.inference.local import ANCHORED, FOUND, N_COUNTS, SCALES, SCALES_ACCEPTED, Local
+from coaltree.randomness import Stream, exponential, make_streams, uniform
+from coaltree.tree import Tree
+
+# Edges that an anchored search finds: at first, at least and at most.
+FIRST_EDGES, FEWEST_EDGES, MOST_EDGES = 48, 16, 512
+# In warm-up searches grow until they find the old edge this often.
+WANTED = 0.95
+# Weight of the last tree in the clock's merge times, in warm-up.
+FRESH = 0.2
+
+
+@kernel
+def recompute(state: Local) -> None:
+    """All messages from below, lineages and the log joint, from pointers and times."""
+    n = state.parent.size // 2
+    put_in_order(state.lineages, state.time)
+    state.log_joint[0] = log_prior(np.sort(state.time[n : 2 * n - 1])) + pass_messages(state)
+
+
+@borrowing
+def _slice(edge: Edge, state: Local, now: float, before: float, stream: Stream) -> tuple[float, float]:
+    """Slice sampling of f on a bounded edge, by shrinkage towards now; the new time and log f there."""
+    d = float(state.mean.shape[1])
+    level = before - exponential(stream)
+    low, high = edge.low, edge.high
+    while low < high:
+        time = low + (high - low) * uniform(stream)
+        value = log_likelihood(edge, d, time) - exposure(state.lineages, state.time, time)
+        if value > level:
+            return time, value
+        if time < now:
+            low = time
+        else:
+            high = time
+        if time == now:
+            break
+    return now, before
+
+
+@inline
+def slice_time(state: Local, merge: int, stream: Stream) -> None:
+    """Draw the time of a merge given the rest; the message from above must be up to date."""
+    edge = edge_around(state, merge)
+    if not edge.low < edge.high:
+        return
+    d, now = float(state.mean.shape[1]), state.time[merge]
+    remove(state.lineages, merge, now)
+    before = log_likelihood(edge, d, now) - exposure(state.lineages, state.time, now)
+    if edge.high == math.inf:
+        time = attachment.draw_time(edge, d, 1.0, state.search.survey.knots, stream)
+        value = log_likelihood(edge, d, time) - exposure(state.lineages, state.time, time)
+    else:
+        time, value = _slice(edge, state, now, before, stream)
+    state.log_joint[0] += value - before
+    state.time[merge] = time
+    insert(state.lineages, merge, time)
+
+
+@kernel
+def slice_times(state: Local, stream: Stream) -> None:
+    """Draw the times of all merges in turn, in one walk down and up."""
+    origin = state.parent.size - 1
+    node, came_from = state.children[origin, 0], origin
+    while node != origin:
+        left, right = state.children[node, 0], state.children[node, 1]
+        if left < 0:
+            node, came_from = came_from, node
+        elif came_from == state.parent[node]:
+            look_above(state, node)
+            node, came_from = left, node
+        elif came_from == left:
+            node, came_from = right, node
+        else:
+            slice_time(state, node, stream)
+            look_below(state, node)
+            node, came_from = state.parent[node], node
+
+
+@kernel
+def rescale(state: Local, stream: Stream, counts: Ints) -> None:
+    """Stretch or shrink all merge times together: accepted with the Jacobian c^(n−1)."""
+    n, d = state.parent.size // 2, state.mean.shape[1]
+    # The posterior of log c has a standard deviation of about 1/√((n−1)(1 + d/2)) without leaf noise.
+    log_c = 3.0 / math.sqrt((n - 1) * (1.0 + 0.5 * d)) * (2.0 * uniform(stream) - 1.0)
+    before, times = state.log_joint[0], state.time[n : 2 * n - 1].copy()
+    state.time[n : 2 * n - 1] *= math.exp(log_c)
+    recompute(state)
+    counts[SCALES] += 1
+    if -exponential(stream) < state.log_joint[0] - before + (n - 1) * log_c:
+        counts[SCALES_ACCEPTED] += 1
+    else:
+        state.time[n : 2 * n - 1] = times
+        recompute(state)
+
+
+@kernel
+def draw_order(children: Ints, out: Ints) -> None:
+    """Number all nodes by where they are in a drawing of the tree: leaves 0 … n−1, merges from n, out (2n−1,)."""
+    n = children.shape[0] // 2
+    origin = 2 * n - 1
+    node, before, leaves, merges = children[origin, 0], origin, 0, n
+    stack = np.empty(n, dtype=np.int64)
+    depth = 0
+    while True:
+        if node < n:
+            out[node] = leaves
+            leaves += 1
+            if depth == 0:
+                break
+            depth -= 1
+            node = stack[depth]
+        else:
+            out[node] = merges
+            merges += 1
+            stack[depth] = children[node, 1]
+            depth += 1
+            node = children[node, 0]
+
+
+class Walk:
+    """A chain on trees over the same n rows, which may be whitened anew between sweeps.
+
+    Attributes
+    ----------
+    state : Local
+        The tree, in numbers of its own.
+    place : ndarray (2n−1,)
+        The number in `state` of each leaf 0 … n−1 and of the merges of the first tree.
+    counts : ndarray (N_COUNTS,)
+        What became of the moves, by the names in `local`.
+    """
+
+    def __init__(
+        self, tree: Tree, near: npt.NDArray[Any], rows: Floats, leaf_noise: Floats, rng: np.random.Generator, **how: Any
+    ) -> None:
+        """Begin at a tree over whitened rows (n, d), with near rows of each (n, k).
+
+        A chain that goes on for long numbers its nodes as the tree is drawn. With `fresh=True`, for a sweep or two from
+        a tree that is a draw itself, numbers do not depend on the tree: it must not choose which node is cut when.
+        """
+        n, d = rows.shape
+        if tree.n_leaves != n:
+            raise ValueError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {n}.")
+        origin = 2 * n - 1
+        children, parent = np.full((2 * n, 2), -1, dtype=np.int64), np.full(2 * n, -1, dtype=np.int64)
+        children[n:origin] = tree.children
+        children[origin, 0] = origin - 1
+        self.place = np.arange(origin)
+        self.n_sweeps = 0
+        if how.get("fresh"):
+            self.place[n:] = rng.permutation(self.place[n:])
+            self.n_sweeps = int(rng.integers(2))
+        else:
+            draw_order(children, self.place)
+        numbers = np.append(self.place, origin)
+        children[numbers[n:]] = np.where(children[n:] < 0, -1, numbers[children[n:]])
+        children[:n] = -1
+        parent[children[n:].ravel()[children[n:].ravel() >= 0]] = 0
+        for side in (0, 1):
+            below = children[n:, side]
+            parent[below[below >= 0]] = np.arange(n, 2 * n)[below >= 0]
+        time = np.zeros(2 * n)
+        time[self.place[n:]] = tree.times
+        time[origin] = math.inf
+        self.order = self.place[n:].copy()
+        self.stream = make_streams(rng, 1)[0]
+        self.counts = np.zeros(N_COUNTS, dtype=np.int64)
+        self.most = FIRST_EDGES
+        self.expected = expected_times(n)
+        relabelled = np.empty(near.shape, dtype=np.int32)
+        relabelled[self.place[:n]] = self.place[near]
+        self.state = Local(
+            children=children,
+            parent=parent,
+            time=time,
+            mean=np.zeros((origin, d)),
+            variance=np.zeros(origin),
+            above_mean=np.zeros((origin, d)),
+            above_variance=np.zeros(origin),
+            others=make_clock(self.expected),
+            lineages=make_lineages(time),
+            near=relabelled,
+            search=local.make_search(n),
+            log_joint=np.zeros(1),
+        )
+        self.given(rows, leaf_noise)
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of leaves."""
+        return len(self.state.near)
+
+    def given(self, rows: Floats, leaf_noise: Floats) -> None:
+        """Take other whitened rows (n, d) and leaf noise (n,)."""
+        n = self.n_leaves
+        self.state.mean[self.place[:n]] = rows
+        self.state.variance[self.place[:n]] = leaf_noise
+        recompute(self.state)
+
+    def sweep(self, n_sweeps: int = 1, rescaled: bool = False) -> None:
+        """Make sweeps, each with a move of the common scale if asked for."""
+        state, stream = self.state, self.stream
+        for _ in range(n_sweeps):
+            # Slices come first: from a start with poor times they reach at once the region where regrafts are accepted.
+            slice_times(state, stream)
+            local.regraft_nodes(state, self.n_sweeps % 2, 2, self.most, stream, self.counts)
+            self.n_sweeps += 1
+            recompute(state)
+            if rescaled:
+                rescale(state, stream, self.counts)
+
+    def adapt(self) -> None:
+        """Set the clock by the tree, and the number of edges by how often searches found the old one since last time.
+
+        For warm-up only: a chain that goes on adapting to itself has another law than the posterior.
+        """
+        n = self.n_leaves
+        self.expected = (1.0 - FRESH) * self.expected + FRESH * np.sort(self.state.time[n:-1])
+        for array, values in zip(self.state.others, make_clock(self.expected), strict=True):
+            array[:] = values
+        if self.counts[ANCHORED] >= 100:
+            missed = 1.0 - self.counts[FOUND] / self.counts[ANCHORED]
+            factor = float(np.clip(math.sqrt(missed / (1.0 - WANTED)), 0.8, 1.5))
+            self.most = int(np.clip(round(self.most * factor), FEWEST_EDGES, MOST_EDGES))
+        self.counts[:] = 0
+
+    def to_arrays(self) -> tuple[Ints, Floats]:
+        """Children (n−1, 2) and times (n−1,) of the tree, merges in time order."""
+        n = self.n_leaves
+        number = np.empty(2 * n, dtype=np.int64)
+        number[self.place[:n]] = np.arange(n)
+        order = np.empty(n - 1, dtype=np.int64)
+        upwards(self.state.children, order)
+        self.order = order[np.argsort(self.state.time[order], kind="stable")]
+        number[self.order] = np.arange(n, 2 * n - 1)
+        return np.sort(number[self.state.children[self.order]], axis=1), self.state.time[self.order]
+
+    def to_tree(self, names: tuple[str, ...] | None = None) -> Tree:
+        """Return the tree."""
+        return Tree(*self.to_arrays(), names)
+
+    def set_times(self, times: Floats) -> None:
+        """Change the merge times (n−1,), in the order of the last `to_arrays`, which must not change."""
+        self.state.time[self.order] = times
+        recompute(self.state)
