@@ -1,8 +1,8 @@
-"""Learn the covariance and the leaf noise together with the tree: Gibbs sampling over blocks.
+"""Learn the covariance and the leaf noise together with the tree: a Markov chain over blocks.
 
 One iteration draws in turn
 
-    tree         by conditional SMC (the current tree retained), then by sweeps of moves
+    tree         by a sweep of local regrafts and slices of merge times (`walk`)
     Φ            given the scatter of the tree's contrasts, by its family's own kernel
     leaf noise   s₀ ~ Exponential(1), slice-sampled: like the wait of one pair, it is extra branch above each leaf;
                  Φ, or its amplitude, is integrated out and drawn anew, for the two hold each other;
@@ -12,25 +12,25 @@ One iteration draws in turn
 
 Without the scale block times and amplitude, which trade off exactly in the likelihood, crawl. Only the tree step needs
 a complete table: under a diagonal Φ the other blocks integrate the missing entries out, under a full Φ they take the
-drawn ones. With `method="greedy"` the tree is not drawn but built, the best guess at the current Φ and s₀: the rest
-of the loop is the same, and the result a good point rather than draws from the posterior.
+drawn ones. With `greedy` the tree is not drawn but built, the best guess at the current Φ and s₀: the rest of the loop
+is the same, and the result a good point rather than draws from the posterior.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
-from coaltree.inference import moves, smc
 from coaltree.inference.due import PEAK
 from coaltree.inference.graph import build_by_graph
 from coaltree.inference.greedy import build
+from coaltree.inference.neighbors import nearest
+from coaltree.inference.walk import Walk
 from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
 from coaltree.model.covariance import CovarianceFamily, State
@@ -41,6 +41,7 @@ from coaltree.model.slice import slice_step
 from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
+Near = npt.NDArray[np.int32]
 
 # Where leaf noise starts when it is learned: a twentieth of the expected wait of a pair.
 FIRST_NOISE = 0.05
@@ -50,9 +51,12 @@ SMALLEST_NOISE = math.exp(-40.0)
 N_TURNS = 3
 # Slices of the common scale, an iteration.
 N_SCALES = 3
-GREEDY = "greedy"
-# A sweep regrafts each subtree once, O(n²) in all; of large trees only this many, lest moves outweigh all other blocks.
-MOST_REGRAFTS = 256
+# Near rows of every row: candidates of the greedy start, and where searches for an edge begin.
+N_NEAR = 12
+# The start of up to this many rows is the greedy tree of all pairs, of more that of near ones.
+ALL_PAIRS = 1500
+# Further chains start from rows moved by this fraction of the distance to the next.
+JITTER = 0.5
 
 
 class Unknowns(NamedTuple):
@@ -65,54 +69,71 @@ class Unknowns(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """How an iteration is made."""
+    """How a chain runs."""
 
-    method: str = "auto"
-    n_particles: int = 20
-    n_sweeps: int = 1
-    n_jobs: int | None = 1
+    warmup: int  # iterations in which the chain adapts, and which are not kept
+    thin: int = 1  # iterations a kept draw
     learn_noise: bool = True
-    scale_move: bool = True
+    greedy: bool = False
     neighbors: int | None = None  # candidates of each cluster of a greedy tree, all if None
 
 
-class Learned(NamedTuple):
-    """Draws of every iteration, burn-in included."""
-
-    draws: list[Unknowns]
-    log_joint: list[float]
+# ---- where chains start
 
 
-def first_guess(
-    X: Floats, family: CovarianceFamily, leaf_noise: Floats | None, neighbors: int | None = None
-) -> Unknowns:
+def first_guess(X: Floats, family: CovarianceFamily, leaf_noise: Floats | None) -> Unknowns:
     """Begin with the covariance of the data and the greedy tree by peaks."""
+    return first_guesses(X, family, leaf_noise, 1, np.random.default_rng(0))[0][0]
+
+
+def first_guesses(
+    X: Floats, family: CovarianceFamily, leaf_noise: Floats | None, n_chains: int, rng: np.random.Generator
+) -> tuple[list[Unknowns], Near]:
+    """Where each chain starts, and the near rows of every row, (n, k).
+
+    All begin with the covariance of the data. The first has the greedy tree by peaks, the others the same of rows moved
+    at random by about half the way to the next row, so that their clades differ at every level.
+    """
     noise = np.full(len(X), FIRST_NOISE) if leaf_noise is None else leaf_noise
-    if not np.isnan(X).any():
-        covariance = family.start(np.atleast_2d(np.cov(X, rowvar=False)))
-        return Unknowns(_greedy_tree(covariance.whiten(X), noise, neighbors), covariance, noise)
+    complete = not np.isnan(X).any()
     variances = np.nanvar(X, axis=0)
-    covariance = family.start(np.diag(variances))
-    variances = np.maximum(np.diag(covariance.matrix()), 1e-6 * variances.mean())
-    tree = Tree(*build(_shared_distances(X / np.sqrt(variances)), X.shape[1], noise, PEAK))
-    imputed = missing.impute_columns(tree, X, variances, noise, np.random.default_rng(0))
-    return Unknowns(tree, covariance, noise, imputed)
+    covariance = family.start(np.atleast_2d(np.cov(X, rowvar=False)) if complete else np.diag(variances))
+    rows = covariance.whiten(X if complete else _crudely_filled(X, covariance))
+    index, distance = nearest(rows, N_NEAR)
+    step = JITTER * np.sqrt(distance[:, :1] / rows.shape[1])
+    starts = []
+    for k in range(n_chains):
+        moved = rows if k == 0 else rows + step * rng.standard_normal(rows.shape)
+        near = (index, distance) if k == 0 else None
+        starts.append(Unknowns(_apart(_greedy_tree(moved, noise, near)), covariance, noise))
+    if not complete:
+        variances = np.maximum(np.diag(covariance.matrix()), 1e-6 * variances.mean())
+        starts = [
+            start._replace(missing=missing.impute_columns(start.tree, X, variances, noise, rng)) for start in starts
+        ]
+    return starts, index
 
 
-def _greedy_tree(rows: Floats, noise: Floats, neighbors: int | None) -> Tree:
-    if neighbors is not None:
-        return Tree(*build_by_graph(rows, noise, PEAK, neighbors))
-    return Tree(*build(pair_distances(rows), rows.shape[1], noise, PEAK))
+def _greedy_tree(rows: Floats, noise: Floats, near: tuple[Near, Floats] | None, neighbors: int | None = None) -> Tree:
+    if neighbors is None and len(rows) <= ALL_PAIRS:
+        return Tree(*build(pair_distances(rows), rows.shape[1], noise, PEAK))
+    return Tree(*build_by_graph(rows, noise, PEAK, neighbors or N_NEAR, near))
 
 
-def _shared_distances(rows: Floats) -> Floats:
-    """Packed squared distances over the columns two rows share, scaled up to all columns."""
-    from sklearn.metrics.pairwise import nan_euclidean_distances  # slow to import
+def _apart(tree: Tree) -> Tree:
+    """Part merges that are tied, as those of equal rows are: slices cannot move what has no room."""
+    steps = np.arange(1.0, tree.n_leaves)
+    return Tree(tree.children, tree.times + steps * (1e-9 * (tree.times[-1] + 1e-9) / tree.n_leaves), tree.names)
 
-    eps: Floats = nan_euclidean_distances(rows, squared=True)[np.tril_indices(len(rows), -1)]
-    middle = float(np.nanmedian(eps)) if np.any(eps > 0) else 1.0
-    # Rows that share nothing are as far as any others; rows that agree on little are not therefore the same.
-    return np.maximum(np.where(np.isnan(eps), middle, eps), 1e-3 * middle)
+
+def _crudely_filled(X: Floats, covariance: State) -> Floats:
+    """X with each missing entry from the nearest row that has it, among rows compared on the columns they share."""
+    from sklearn.impute import KNNImputer  # slow to import
+
+    if len(X) <= ALL_PAIRS:
+        scale = np.sqrt(np.diag(covariance.matrix()))
+        return np.asarray(KNNImputer(n_neighbors=3).fit_transform(X / scale) * scale)
+    return np.where(np.isnan(X), np.nanmean(X, axis=0), X)
 
 
 def filled(X: Floats, now: Unknowns) -> Floats:
@@ -149,27 +170,12 @@ def marginal_likelihood(integrated: Integrated, X: Floats) -> Callable[[Tree, Fl
     return log_p
 
 
-def draw_tree(now: Unknowns, X: Floats, settings: Settings, rng: np.random.Generator) -> Unknowns:
-    """Tree given Φ and s₀."""
+def draw_tree(now: Unknowns, X: Floats, rng: np.random.Generator, n_sweeps: int = 1) -> Unknowns:
+    """Tree given Φ and s₀, for a few sweeps."""
     rows = now.covariance.whiten(X)
-    tree = now.tree
-    if settings.method == GREEDY:
-        return now._replace(tree=_greedy_tree(rows, now.leaf_noise, settings.neighbors))
-    if settings.n_particles > 1:
-        tree = smc.conditional_draw(
-            tree,
-            pair_distances(rows),
-            X.shape[1],
-            now.leaf_noise,
-            method=settings.method,
-            n_particles=settings.n_particles,
-            n_jobs=settings.n_jobs,
-            rng=rng,
-        )
-    if settings.n_sweeps > 0:
-        schedule = moves.Schedule(regrafts=min(len(X), MOST_REGRAFTS))
-        tree, _ = moves.sweep(tree, rows, now.leaf_noise, settings.n_sweeps, rng, schedule=schedule)
-    return now._replace(tree=tree)
+    walk = Walk(now.tree, nearest(rows, N_NEAR)[0], rows, now.leaf_noise, rng, fresh=True)
+    walk.sweep(n_sweeps)
+    return now._replace(tree=walk.to_tree(now.tree.names))
 
 
 def draw_covariance(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.random.Generator) -> Unknowns:
@@ -271,28 +277,22 @@ def draw_missing(now: Unknowns, X: Floats, rng: np.random.Generator) -> Unknowns
     return now._replace(missing=missing.impute_rows(X, nodes[above], spread, precision, rng))
 
 
-def take_turns(now: Unknowns, X: Floats, settings: Settings, rng: np.random.Generator) -> Unknowns:
-    """Missing entries and moves of the tree in turn: each holds the other back, and both are cheap."""
-    moves_only = settings._replace(n_particles=1)
-    for _ in range(N_TURNS):
-        now = draw_missing(now, X, rng)
-        if settings.method != GREEDY:
-            now = draw_tree(now, filled(X, now), moves_only, rng)
-    return draw_missing(now, X, rng)
+def draw_rest(
+    now: Unknowns, X: Floats, family: CovarianceFamily, learn_noise: bool, rng: np.random.Generator
+) -> Unknowns:
+    """Φ, leaf noise, offset and scale given the tree and its table."""
+    seen = what_counts(now, X)
+    now = draw_covariance(now, seen, family, rng)
+    if learn_noise:
+        now = draw_offset(draw_noise(now, seen, family, rng), rng)
+    return draw_scale(now, seen, family, learn_noise, rng)
 
 
 def iterate(
-    now: Unknowns, X: Floats, family: CovarianceFamily, settings: Settings, rng: np.random.Generator
+    now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.random.Generator, n_sweeps: int = 1
 ) -> Unknowns:
-    """One iteration: a Markov kernel that leaves p(t, π, Φ, s₀, missing | X) unchanged."""
-    now = draw_tree(now, filled(X, now), settings, rng)
-    seen = what_counts(now, X)
-    now = draw_covariance(now, seen, family, rng)
-    if settings.learn_noise:
-        now = draw_offset(draw_noise(now, seen, family, rng), rng)
-    if settings.scale_move:
-        now = draw_scale(now, seen, family, settings.learn_noise, rng)
-    return now if now.missing is None else take_turns(now, X, settings, rng)
+    """One iteration: a Markov kernel that leaves p(t, π, Φ, s₀ | X) of a complete table unchanged."""
+    return draw_rest(draw_tree(now, X, rng, n_sweeps), X, family, True, rng)
 
 
 def what_counts(now: Unknowns, X: Floats) -> Floats:
@@ -305,38 +305,137 @@ def log_joint(now: Unknowns, X: Floats) -> float:
     return log_prior(now.tree) + likelihood(now.covariance, what_counts(now, X))(now.tree, now.leaf_noise)
 
 
-def run(
-    X: Floats,
-    family: CovarianceFamily,
-    leaf_noise: Floats | None,
-    n_iter: int,
-    settings: Settings,
-    rng: np.random.Generator,
-    progress: bool = False,
-    done: Learned | None = None,
-    after: Callable[[Learned], None] | None = None,
-) -> Learned:
-    """Run iterations from a first guess, or go on from those `done`, until there are `n_iter`.
+TRACES = ("leaf_noise", "last_time", "log_scale", "log_joint")
 
-    `leaf_noise` None means learn it; `after` is called after every iteration, with `rng` at that point. Ctrl-C ends the
-    run early and returns the iterations that are done.
-    """
-    learned = Learned([], []) if done is None else done
-    now = learned.draws[-1] if learned.draws else first_guess(X, family, leaf_noise, settings.neighbors)
-    # Small matrices on many BLAS threads cost far more than they save.
-    with (
-        threadpool_limits(limits=1, user_api="blas"),
-        tqdm(total=n_iter, initial=len(learned.draws), desc="iterations", disable=not progress) as bar,
-    ):
-        try:
-            while len(learned.draws) < n_iter:
-                now = iterate(now, X, family, settings, rng)
-                learned.log_joint.append(log_joint(now, X))
-                learned.draws.append(now)
-                bar.update()
-                if after is not None:
-                    after(learned)
-        except KeyboardInterrupt:
-            if not learned.draws:
-                raise
-    return learned
+
+class Draw(NamedTuple):
+    """What is kept of an iteration."""
+
+    children: npt.NDArray[Any]  # (n−1, 2)
+    times: Floats  # (n−1,)
+    values: dict[str, Any]  # of Φ
+    leaf_noise: float  # of the first leaf: of all, if it is learned
+    log_joint: float
+
+
+class Completed:
+    """Running means of missing entries, and of their squared deviations (Welford)."""
+
+    def __init__(self) -> None:
+        self.n, self.expected, self.mean, self.squares = 0, np.zeros(0), np.zeros(0), np.zeros(0)
+
+    def add(self, imputed: missing.Imputed) -> None:
+        """Count one more draw; arrays are replaced, never changed."""
+        if self.n == 0:
+            self.expected = self.mean = self.squares = np.zeros_like(imputed.drawn)
+        self.n += 1
+        self.expected = self.expected + (imputed.expected - self.expected) / self.n
+        step = imputed.drawn - self.mean
+        self.mean = self.mean + step / self.n
+        self.squares = self.squares + step * (imputed.drawn - self.mean)
+
+
+class Chain:
+    """A chain and what it has drawn so far. `advance` makes it longer; nothing else changes it."""
+
+    def __init__(
+        self, X: Floats, family: CovarianceFamily, settings: Settings, start: Unknowns, near: Near, rng: np.random.Generator
+    ) -> None:
+        self.X, self.family, self.settings = X, family, settings
+        self.rng = rng
+        self.now, self.n_done = start, 0
+        rows = start.covariance.whiten(filled(X, start))
+        self.walk = Walk(start.tree, near, rows, start.leaf_noise, self.rng)
+        self.draws: list[Draw] = []
+        self.trace: dict[str, list[Any]] = {name: [] for name in (*start.covariance.values, *TRACES)}
+        self.completed = Completed()
+
+    def advance(self) -> None:
+        """Make one iteration and keep its draw."""
+        now, X, rng = self.now, self.X, self.rng
+        if self.settings.greedy:
+            rows = now.covariance.whiten(filled(X, now))
+            now = now._replace(tree=_greedy_tree(rows, now.leaf_noise, None, self.settings.neighbors))
+        else:
+            now = self.move(now)
+        now = draw_rest(now, X, self.family, self.settings.learn_noise, rng)
+        if now.missing is not None:
+            for _ in range(N_TURNS):
+                now = draw_missing(now, X, rng)
+                now = now if self.settings.greedy else self.move(now)
+            now = draw_missing(now, X, rng)
+        self.now = now
+        self.n_done += 1
+        if self.n_done <= self.settings.warmup and not self.settings.greedy:
+            self.adapt()
+        self.keep()
+
+    def move(self, now: Unknowns) -> Unknowns:
+        """Make a sweep of the tree, given the rest."""
+        walk = self.walk
+        walk.given(now.covariance.whiten(filled(self.X, now)), now.leaf_noise, now.tree.times)
+        # A fixed Φ does not follow the times, so they have a scale of their own to find.
+        walk.sweep(rescaled=self.family.log_rescale(now.covariance, 2.0) == -math.inf)
+        return now._replace(tree=walk.to_tree())
+
+    def adapt(self) -> None:
+        """Let searches follow the chain, and look for near rows again where Φ may have turned."""
+        self.walk.adapt()
+        if self.n_done == self.settings.warmup // 2 and np.ptp(_scales(self.now.covariance)) > 0.0:
+            self.walk.set_near(nearest(self.now.covariance.whiten(filled(self.X, self.now)), N_NEAR)[0])
+
+    def keep(self) -> None:
+        """Append to the trace and, after warm-up, to the draws."""
+        now = self.now
+        row = {
+            **now.covariance.values,
+            "leaf_noise": float(now.leaf_noise[0]),
+            "last_time": float(now.tree.times[-1]),
+            "log_scale": float(np.log(now.tree.times).mean()) + now.covariance.log_det / now.covariance.d,
+            "log_joint": log_joint(now, self.X),
+        }
+        for name, value in row.items():
+            self.trace[name].append(value)
+        after = self.n_done - self.settings.warmup
+        if after > 0 and after % self.settings.thin == 0:
+            self.draws.append(self.draw())
+            if now.missing is not None:
+                self.completed.add(now.missing)
+
+    def draw(self) -> Draw:
+        """Return where the chain is, as it is kept."""
+        now = self.now
+        smaller = np.int32 if len(self.X) < 2**30 else np.int64
+        return Draw(
+            now.tree.children.astype(smaller),
+            now.tree.times,
+            dict(now.covariance.values),
+            float(now.leaf_noise[0]),
+            self.trace["log_joint"][-1],
+        )
+
+    def without_draws(self) -> Chain:
+        """Return a copy that goes on from here with nothing kept: small enough to travel."""
+        light = copy.copy(self)
+        light.rng, light.walk = copy.deepcopy(self.rng), copy.deepcopy(self.walk)
+        light.draws, light.completed = [], copy.copy(self.completed)
+        light.trace = {name: [] for name in self.trace}
+        return light
+
+    def follow(self, other: Chain) -> None:
+        """Take over where a copy without draws has got to, and what it has kept on the way."""
+        self.rng, self.walk = other.rng, other.walk
+        self.now, self.n_done, self.completed = other.now, other.n_done, other.completed
+        self.draws.extend(other.draws)
+        for name, values in other.trace.items():
+            self.trace[name].extend(values)
+
+    def progress(self) -> dict[str, str]:
+        """Tell how good the tree is."""
+        joint = {"log joint": f"{self.trace['log_joint'][-1]:,.0f}"} if self.n_done else {}
+        return {**joint, "": "warm-up"} if self.n_done <= self.settings.warmup else joint
+
+
+def _scales(covariance: State) -> Floats:
+    """Return the diagonal of Φ."""
+    return np.atleast_1d(np.diag(covariance.matrix()))

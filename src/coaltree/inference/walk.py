@@ -208,8 +208,6 @@ class Walk:
         self.counts = np.zeros(N_COUNTS, dtype=np.int64)
         self.most = FIRST_EDGES
         self.expected = expected_times(n)
-        relabelled = np.empty(near.shape, dtype=np.int32)
-        relabelled[self.place[:n]] = self.place[near]
         self.state = Local(
             children=children,
             parent=parent,
@@ -220,10 +218,11 @@ class Walk:
             above_variance=np.zeros(origin),
             others=make_clock(self.expected),
             lineages=make_lineages(time),
-            near=relabelled,
+            near=np.empty(near.shape, dtype=np.int32),
             search=local.make_search(n),
             log_joint=np.zeros(1),
         )
+        self.set_near(near)
         self.given(rows, leaf_noise)
 
     @property
@@ -231,9 +230,14 @@ class Walk:
         """Number of leaves."""
         return len(self.state.near)
 
-    def given(self, rows: Floats, leaf_noise: Floats) -> None:
-        """Take other whitened rows (n, d) and leaf noise (n,)."""
+    def given(self, rows: Floats, leaf_noise: Floats, times: Floats | None = None) -> None:
+        """Take other whitened rows (n, d), leaf noise (n,) and merge times (n−1,).
+
+        Times are in the order of the last `to_arrays`, which must not change.
+        """
         n = self.n_leaves
+        if times is not None:
+            self.state.time[self.order] = times
         self.state.mean[self.place[:n]] = rows
         self.state.variance[self.place[:n]] = leaf_noise
         recompute(self.state)
@@ -250,6 +254,11 @@ class Walk:
             if rescaled:
                 rescale(state, stream, self.counts)
 
+    def set_near(self, near: npt.NDArray[Any]) -> None:
+        """Take other near rows (n, k)."""
+        n = self.n_leaves
+        self.state.near[self.place[:n]] = self.place[near]
+
     def adapt(self) -> None:
         """Set the clock by the tree, and the number of edges by how often searches found the old one since last time.
 
@@ -257,8 +266,7 @@ class Walk:
         """
         n = self.n_leaves
         self.expected = (1.0 - FRESH) * self.expected + FRESH * np.sort(self.state.time[n:-1])
-        for array, values in zip(self.state.others, make_clock(self.expected), strict=True):
-            array[:] = values
+        self.set_clock()
         if self.counts[ANCHORED] >= 100:
             missed = 1.0 - self.counts[FOUND] / self.counts[ANCHORED]
             factor = float(np.clip(math.sqrt(missed / (1.0 - WANTED)), 0.8, 1.5))
@@ -280,7 +288,25 @@ class Walk:
         """Return the tree."""
         return Tree(*self.to_arrays(), names)
 
-    def set_times(self, times: Floats) -> None:
-        """Change the merge times (n−1,), in the order of the last `to_arrays`, which must not change."""
-        self.state.time[self.order] = times
-        recompute(self.state)
+    def to_file(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all that decides how the walk goes on, but for rows and leaf noise."""
+        numbers = np.array([self.n_sweeps, self.most])
+        state = {name: getattr(self.state, name) for name in ("children", "parent", "time", "near")}
+        own = {name: getattr(self, name) for name in ("place", "order", "stream", "counts", "expected")}
+        return {**state, **own, "numbers": numbers}
+
+    def from_file(self, parts: dict[str, npt.NDArray[Any]]) -> None:
+        """Go on where another walk over the same rows was when it told `to_file`."""
+        rows, noise = self.state.mean[self.place[: self.n_leaves]], self.state.variance[self.place[: self.n_leaves]]
+        for name in ("children", "parent", "time", "near"):
+            getattr(self.state, name)[:] = parts[name]
+        for name in ("place", "order", "stream", "counts", "expected"):
+            setattr(self, name, parts[name].copy())
+        self.n_sweeps, self.most = map(int, parts["numbers"])
+        self.set_clock()
+        self.given(rows, noise)
+
+    def set_clock(self) -> None:
+        """Set the clock by the expected merge times."""
+        for array, values in zip(self.state.others, make_clock(self.expected), strict=True):
+            array[:] = values

@@ -1,35 +1,35 @@
-"""A learner's checkpoint: its iterations and the state of its generator, to go on as if never stopped."""
+"""A learner's checkpoint: its chains, to go on as if never stopped."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.inference.learn import Learned, Settings, Unknowns
+from coaltree.inference.learn import Chain, Draw, Settings, Unknowns
 from coaltree.model.covariance import CovarianceFamily
 from coaltree.model.missing import Imputed
 from coaltree.posterior import storage
 from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
+Arrays = dict[str, npt.NDArray[Any]]
 
 KIND = "coaltree.checkpoint"
-# Time between two writes. An interrupted or killed run repeats at most this, and writing costs little beside it.
-SECONDS = 10.0
+_COMPLETED = ("expected", "mean", "squares")
 
 
 class Checkpoint:
     """A file that follows a run of the learner.
 
-    `load` gives what an earlier run left and sets the generator as it was then; `follow` is called after every
-    iteration and `write` at the end. A run is told apart by its data, its family and its settings: the threads and the
-    number of iterations may differ, so a finished run can be extended.
+    `load` brings fresh chains to where an earlier run left them, `write` is called now and then. A run is told apart by
+    its data, its family, its settings and its seed: the threads and the number of draws may differ, so that a finished
+    run can be extended.
     """
 
     def __init__(
@@ -39,62 +39,91 @@ class Checkpoint:
         family: CovarianceFamily,
         leaf_noise: Floats | None,
         settings: Settings,
+        n_chains: int,
         rng: np.random.Generator,
     ) -> None:
-        self.path, self.family, self.rng, self.shape = Path(path), family, rng, X.shape
+        self.path = Path(path)
         digest = hashlib.sha256(X.tobytes())
         digest.update(b"learn" if leaf_noise is None else leaf_noise.tobytes())
-        digest.update(repr((X.shape, settings._replace(n_jobs=None), rng.bit_generator.state)).encode())
+        digest.update(repr((X.shape, settings, n_chains, rng.bit_generator.state)).encode())
         digest.update(_describe(family).encode())
         self.run = digest.hexdigest()
-        self.written = time.monotonic()
+        if not self.path.exists() and not self.path.parent.is_dir():
+            raise ValueError(f"checkpoint must be in a folder that exists, got {self.path}.")
 
-    def load(self) -> Learned | None:
-        """Return the iterations of an earlier run, or None if there was none; `rng` goes on where it was."""
+    def load(self, chains: Sequence[Chain]) -> None:
+        """Bring fresh chains to where the file left them, if there is one."""
         if not self.path.exists():
-            if not self.path.parent.is_dir():
-                raise ValueError(f"checkpoint must be in a folder that exists, got {self.path}.")
-            return None
+            return
         parts = storage.read(self.path, KIND)
         if parts["run"] != self.run:
             raise ValueError(
                 f"checkpoint {self.path} belongs to a run with other data, settings or seed. Pass those it was made "
                 "with, or another path."
             )
-        self.rng.bit_generator.state = parts["generator"]
-        values = {name.removeprefix("value "): parts[name] for name in parts if name.startswith("value ")}
-        draws = []
-        for k, (children, times, noise) in enumerate(
-            zip(parts["children"], parts["times"], parts["leaf_noise"], strict=True)
-        ):
-            # A value of no dimension was a plain number when it was written.
-            state = {name: each[k] if each[k].ndim else float(each[k]) for name, each in values.items()}
-            imputed = Imputed(parts["drawn"][k], parts["expected"][k]) if "drawn" in parts else None
-            draws.append(Unknowns(Tree(children, times), self.family.from_values(state, self.shape[1]), noise, imputed))
-        return Learned(draws, parts["log_joint"].tolist())
+        for number, chain in enumerate(chains):
+            own = {name.partition(".")[2]: array for name, array in parts.items() if name.startswith(f"{number}.")}
+            _unpack(chain, own, parts["chains"][number])
 
-    def follow(self, learned: Learned) -> None:
-        """Write, unless that was done a moment ago."""
-        if time.monotonic() - self.written >= SECONDS:
-            self.write(learned)
+    def write(self, chains: Sequence[Chain]) -> None:
+        """Write all chains, whole or not at all."""
+        arrays: Arrays = {}
+        headers = []
+        for number, chain in enumerate(chains):
+            parts, header = _pack(chain)
+            arrays |= {f"{number}.{name}": part for name, part in parts.items()}
+            headers.append(header)
+        storage.write(self.path, arrays, {"run": self.run, "chains": headers}, KIND)
 
-    def write(self, learned: Learned) -> None:
-        """Write the iterations and the generator, whole or not at all."""
-        draws = learned.draws
-        arrays: dict[str, Any] = {
-            "children": np.array([draw.tree.children for draw in draws]),
-            "times": np.array([draw.tree.times for draw in draws]),
-            "leaf_noise": np.array([draw.leaf_noise for draw in draws]),
-            "log_joint": np.array(learned.log_joint),
-        }
-        for name in draws[0].covariance.values:
-            arrays[f"value {name}"] = np.array([draw.covariance.values[name] for draw in draws])
-        imputed = [draw.missing for draw in draws if draw.missing is not None]
-        if imputed:
-            arrays["drawn"] = np.array([each.drawn for each in imputed])
-            arrays["expected"] = np.array([each.expected for each in imputed])
-        storage.write(self.path, arrays, {"run": self.run, "generator": self.rng.bit_generator.state}, KIND)
-        self.written = time.monotonic()
+
+def _pack(chain: Chain) -> tuple[Arrays, dict[str, Any]]:
+    now, draws = chain.now, chain.draws
+    arrays: Arrays = {f"walk.{name}": array for name, array in chain.walk.to_file().items()}
+    arrays |= {f"trace.{name}": np.array(values) for name, values in chain.trace.items()}
+    arrays |= {f"now.{name}": np.asarray(value) for name, value in now.covariance.values.items()}
+    arrays["children"], arrays["times"], arrays["leaf_noise"] = now.tree.children, now.tree.times, now.leaf_noise
+    if now.missing is not None:
+        arrays["drawn"], arrays["expected"] = now.missing
+        arrays |= {f"completed.{name}": getattr(chain.completed, name) for name in _COMPLETED}
+    if draws:
+        arrays["draws.children"] = np.array([draw.children for draw in draws])
+        arrays["draws.times"] = np.array([draw.times for draw in draws])
+        arrays["draws.numbers"] = np.array([(draw.leaf_noise, draw.log_joint) for draw in draws])
+        for name in draws[0].values:
+            arrays[f"draws.value {name}"] = np.array([draw.values[name] for draw in draws])
+    header = {"generator": chain.rng.bit_generator.state, "n_done": chain.n_done, "n_completed": chain.completed.n}
+    return arrays, header
+
+
+def _unpack(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
+    def part(prefix: str) -> Arrays:
+        return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+    chain.rng.bit_generator.state = header["generator"]
+    chain.n_done = int(header["n_done"])
+    chain.walk.from_file(part("walk."))
+    chain.trace = {name: list(arrays[f"trace.{name}"]) for name in chain.trace}
+    chain.now = Unknowns(
+        Tree(arrays["children"], arrays["times"]),
+        chain.family.from_values(_plain(part("now.")), chain.X.shape[1]),
+        arrays["leaf_noise"],
+        Imputed(arrays["drawn"], arrays["expected"]) if "drawn" in arrays else None,
+    )
+    chain.completed.n = int(header["n_completed"])
+    for name, array in part("completed.").items():
+        setattr(chain.completed, name, array)
+    values = part("draws.value ")
+    chain.draws = [
+        Draw(children, times, _plain({name: each[k] for name, each in values.items()}), *numbers.tolist())
+        for k, (children, times, numbers) in enumerate(
+            zip(*(arrays.get(f"draws.{name}", np.empty(0)) for name in ("children", "times", "numbers")), strict=True)
+        )
+    ]
+
+
+def _plain(values: Arrays) -> dict[str, Any]:
+    """A value of no dimension was a plain number when it was written."""
+    return {name: value if np.ndim(value) else float(value) for name, value in values.items()}
 
 
 def _describe(thing: Any) -> str:

@@ -6,46 +6,49 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from coaltree._version import __version__
-from coaltree.inference import learn
-from coaltree.inference.insertion import INSERTION
+from coaltree.inference import learn, running
+from coaltree.inference.effort import Effort, settle
+from coaltree.inference.learn import Chain
 from coaltree.model.covariance import CovarianceFamily, Diagonal, Fixed, HuangWand, as_family
-from coaltree.model.diffusion import leaf_distances
 from coaltree.model.family import State
-from coaltree.model.roots import DiagonalRoot
 from coaltree.posterior.checkpoint import Checkpoint
+from coaltree.posterior.convergence import Convergence, diagnose
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.posterior.rejuvenate import Start, move_on
-from coaltree.posterior.sampling import check_sampler, leaf_names, sample_posterior
+from coaltree.posterior.sampling import leaf_names
 from coaltree.randomness import RandomState, as_generator, seed_of
-from coaltree.tree import Tree
-from coaltree.validation import check_count, check_data, check_leaf_noise
+from coaltree.validation import check_choice, check_count, check_data, check_leaf_noise
 
 Floats = npt.NDArray[np.float64]
 
-# Sweeps of moves that each reported tree gets by default, and how many times n² they may cost together.
-N_SWEEPS, AFFORDABLE = 5, 50_000_000
+AUTO, GREEDY = "auto", "greedy"
 
 
 class LearnedPosterior(NamedTuple):
-    """What was learned, and the trees that follow from it."""
+    """What was learned, and the trees it was learned with."""
 
-    posterior: TreePosterior  # each tree given its own draw of covariance and noise
-    covariance: Floats  # (d, d), medians
+    posterior: TreePosterior  # draws of the first chain, of the second, …
+    middle: State  # the middle of the draws of Φ
     leaf_noise: Floats  # (n,), medians
     # The draw that goes with each tree; a single one if all have the same. (M, d), the variances, if Φ is diagonal.
     covariances: Floats  # (M, d, d)
     leaf_noises: Floats  # (M, n)
-    trace: dict[str, Floats]  # one row an iteration, burn-in included
-    burn_in: int
+    trace: dict[str, Floats]  # (n_chains, iterations, …), warm-up included
+    warmup: int
     completed: Floats  # (n, d): X, missing entries replaced by their posterior means
     completed_sd: Floats  # (n, d): posterior standard deviation of those, 0 elsewhere
+    convergence: Convergence | None  # None of a greedy tree
+    finished: bool  # False if Ctrl-C ended it early
+
+    @property
+    def covariance(self) -> Floats:
+        """The middle of the draws of Φ, (d, d)."""
+        return self.middle.matrix()
 
 
 def learn_posterior(
@@ -53,58 +56,57 @@ def learn_posterior(
     covariance: Any = "spherical",
     coordinates: Any = None,
     leaf_noise: Any = "learn",
-    n_iter: int = 50,
-    burn_in: int = 10,
-    n_particles: int = 50,
-    method: str = "auto",
+    n_draws: int | None = None,
+    warmup: int | None = None,
+    n_chains: int | None = None,
+    thin: int | None = None,
+    method: str = AUTO,
     n_jobs: int | None = 1,
     random_state: RandomState = 0,
     names: Iterable[str] | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
-    n_sweeps: int | None = None,
     neighbors: int | None = None,
 ) -> LearnedPosterior:
-    """Learn the covariance and the leaf noise together with the tree.
+    """Learn the covariance and the leaf noise together with the tree, for any number of rows.
 
-    The final sampler knows their posterior medians, and its log evidence is given these. Then every tree gets a draw of
-    covariance and noise of its own from the iterations and is moved on given that draw, so that supports do not take
-    for known what was learned; `log_joint` of a tree is given its draw.
+    Markov chains on trees, covariance and noise together, from different starts. Each kept draw is a tree with the
+    covariance and the noise it was drawn with, so that supports do not take for known what was learned. An iteration
+    takes time that grows as n log n. A warning says if the chains have not converged.
 
     Parameters
     ----------
     X : array-like (n, d)
         One row per leaf. Missing entries are NaN: they are integrated out under a diagonal covariance, drawn with the
-        rest under a full one, and returned as `completed`. The trees then come from the iterations, moved on, and
-        have no log evidence (NaN).
-    covariance : {"spherical", "diagonal", "wishart"}, array (d, d), scikit-learn kernel or family
+        rest under a full one, and returned as `completed`.
+    covariance : {"spherical", "diagonal", "wishart"}, array (d, d) or (d,), scikit-learn kernel or family
         What is known of Φ. A kernel is a Gaussian process over `coordinates` of the d columns. "wishart" learns a full
         matrix; with n ≤ d rows its prior decides what the data cannot, and a warning says so.
     coordinates : array-like (d, p), optional
         Where the columns lie, for a kernel.
     leaf_noise : "learn", float or array-like (n,)
         Variance of each leaf in units of Φ; learned under an Exponential(1) prior by default.
-    n_iter, burn_in : int
-        Iterations of Gibbs sampling, and how many of them to drop.
-    n_particles : int
-        Particles of each tree step and of the final sampler.
-    method : str
-        As in `sample_posterior`; or "greedy" for large n: every tree step builds the greedy tree (rule "peak") at the
-        current covariance and noise instead of sampling, and that tree is the only one returned, without log evidence.
+    n_draws : int, optional
+        Trees kept, of all chains together.
+    warmup : int, optional
+        Iterations of each chain that are dropped, in which it adapts.
+    n_chains : int, optional
+        Chains, each from a start of its own. Default: 2.
+    thin : int, optional
+        Iterations of a chain between two kept draws. Defaults of all four are by the number of rows, in
+        `coaltree.inference.effort`: 233 and 200 draws five iterations apart for up to 1 700 rows, 100 and 100 for many.
+    method : {"auto", "greedy"}
+        "auto" samples. "greedy" builds the greedy tree (rule "peak") at the current covariance and noise instead, in
+        every iteration, and the last one is the only tree returned.
     n_jobs, random_state, names
-        As in `sample_posterior`.
+        As in `sample_posterior`; chains run side by side in threads, or wherever joblib is told to.
     progress : bool
-        Show a progress bar. Ctrl-C ends the learning early and uses the iterations that are done.
+        Show a progress bar. Ctrl-C ends the learning early and uses what is done.
     checkpoint : path, optional
         File (.npz) that follows the learning. A run that was stopped goes on from it to the identical result, and a
-        finished one can be extended by a larger n_iter.
-    n_sweeps : int, optional
-        Sweeps of tree moves for each reported tree after the final sampler, without which supports are too sure (see
-        `coaltree.posterior.rejuvenate`) and every tree has the medians for its draw. Default: 5; fewer for more than
-        about 450 rows of 50 trees, none beyond 1 000.
+        finished one can be extended by a larger n_draws.
     neighbors : int, optional
-        With ``method="greedy"`` and a table without missing entries: consider only this many nearest neighbours of
-        every cluster, as in `greedy_tree`, so that memory grows as n.
+        With ``method="greedy"``: consider only this many nearest neighbours of every cluster, as in `greedy_tree`.
 
     Returns
     -------
@@ -114,101 +116,61 @@ def learn_posterior(
     --------
     >>> import coaltree as ct
     >>> X = ct.sample_data(ct.sample_tree(8, random_state=1), 3, random_state=2)
-    >>> learned = ct.learn_posterior(100 * X, n_iter=15, burn_in=5)
-    >>> bool(learned.covariance[0, 0] > 100)
-    True
+    >>> learned = ct.learn_posterior(100 * X, n_draws=40, warmup=50)
+    >>> bool(learned.covariance[0, 0] > 100), len(learned.posterior)
+    (True, 40)
     """
     X_array = check_data(X, missing=True)
     n, d = X_array.shape
-    n_iter = check_count(n_iter, "n_iter", at_least=1)
-    burn_in = check_count(burn_in, "burn_in", at_least=0)
-    if burn_in >= n_iter:
-        raise ValueError(f"burn_in must be below n_iter = {n_iter}, got {burn_in}.")
-    if n_sweeps is not None:
-        n_sweeps = check_count(n_sweeps, "n_sweeps", at_least=0)
-    if method != learn.GREEDY:
-        check_sampler(method, n_particles, 0.5, n_jobs)
-    if method == INSERTION:
-        raise ValueError(
-            'method="insertion" cannot retain a tree, as learning needs. Use "auto": it learns by merging forests and '
-            "samples the final trees by insertion where that is better."
-        )
+    check_choice(method, "method", (AUTO, GREEDY))
+    for name, value, least in (("n_draws", n_draws, 1), ("warmup", warmup, 0), ("n_chains", n_chains, 1), ("thin", thin, 1)):
+        if value is not None:
+            check_count(value, name, at_least=least)
     if neighbors is not None:
         neighbors = _check_neighbors(neighbors, method, X_array)
+    effort = settle(n, warmup, n_draws, n_chains, thin, method == GREEDY)
     family = as_family(covariance, coordinates, d)
     learn_noise = isinstance(leaf_noise, str) and leaf_noise == "learn"
     noise = None if learn_noise else check_leaf_noise(leaf_noise, n)
-    _check_learnable(X_array, family, noise, distances=neighbors is None)
+    _check_learnable(X_array, family, noise)
     names = leaf_names(X) if names is None else tuple(names)
-    rng = as_generator(random_state)
+    settings = learn.Settings(effort.warmup, effort.thin, learn_noise, method == GREEDY, neighbors)
 
-    settings = learn.Settings(
-        method=method, n_particles=n_particles, n_jobs=n_jobs, learn_noise=learn_noise, neighbors=neighbors
-    )
-    file = None if checkpoint is None else Checkpoint(checkpoint, X_array, family, noise, settings, rng)
-    done = None if file is None else file.load()
-    learned = learn.run(X_array, family, noise, n_iter, settings, rng, progress, done, file.follow if file else None)
+    rng = as_generator(random_state)
+    file = None if checkpoint is None else Checkpoint(checkpoint, X_array, family, noise, settings, effort.n_chains, rng)
+    chains = _chains(X_array, family, noise, settings, effort, rng)
     if file is not None:
-        file.write(learned)
-    kept = learned.draws[min(burn_in, len(learned.draws) - 1) :]
-    middle = family.summarise([draw.covariance for draw in kept])
-    middle_noise = np.median([draw.leaf_noise for draw in kept], axis=0)
-    at_middle = kept[-1]._replace(covariance=middle, leaf_noise=middle_noise)
-    own = [kept[k] for k in np.linspace(0, len(kept) - 1, n_particles).round().astype(int)]
-    if method == learn.GREEDY:
-        own = [learn.draw_tree(at_middle, _completed(X_array, kept)[0], settings, rng)]
-        posterior = _gather(own, X_array, settings, names)
-    elif kept[0].missing is not None:
-        own = [learn.take_turns(draw, X_array, settings, rng) for draw in own]
-        posterior = _gather(own, X_array, settings, names)
-    else:
-        if n_sweeps is None:
-            n_sweeps = min(N_SWEEPS, AFFORDABLE // (n_particles * n**2))
-        if n_sweeps == 0:
-            own = [at_middle]
-        posterior = sample_posterior(
-            X_array,
-            middle.matrix(),
-            method=method,
-            n_particles=n_particles,
-            leaf_noise=middle_noise,
-            n_jobs=n_jobs,
-            random_state=rng,
-            names=names,
-        )
-        posterior = move_on(posterior, lambda m, tree: _start(tree, middle, own[m], X_array), n_sweeps, n_jobs, rng)
-    posterior = replace(posterior, info={**posterior.info, "random_state": seed_of(random_state)})
-    trace = {name: np.array([draw.covariance.values[name] for draw in learned.draws]) for name in middle.values}
-    trace["leaf_noise"] = np.array([draw.leaf_noise[0] for draw in learned.draws])
-    trace["last_time"] = np.array([draw.tree.times[-1] for draw in learned.draws])
-    trace["log_joint"] = np.array(learned.log_joint)
-    return LearnedPosterior(
-        posterior,
-        middle.matrix(),
-        middle_noise,
-        np.array([_values(draw.covariance) for draw in (own[:1] if isinstance(family, Fixed) else own)]),
-        np.array([draw.leaf_noise for draw in own]),
-        trace,
-        len(learned.draws) - len(kept),
-        *_completed(X_array, kept),
-    )
+        file.load(chains)
+    finished = running.run(chains, effort.n_iter, n_jobs, progress, None if file is None else lambda: file.write(chains))
+    if min(chain.n_done for chain in chains) == 0:
+        raise KeyboardInterrupt
+    return _gather(X_array, chains, effort, names, method, finished, seed_of(random_state))
+
+
+def _chains(
+    X: Floats,
+    family: CovarianceFamily,
+    noise: Floats | None,
+    settings: learn.Settings,
+    effort: Effort,
+    rng: np.random.Generator,
+) -> list[Chain]:
+    starting, *seeds = rng.spawn(effort.n_chains + 1)
+    starts, near = learn.first_guesses(X, family, noise, effort.n_chains, starting)
+    return [Chain(X, family, settings, start, near, seed) for start, seed in zip(starts, seeds, strict=True)]
 
 
 def _check_neighbors(neighbors: Any, method: str, X: Floats) -> int:
-    if method != learn.GREEDY:
-        raise ValueError(f'neighbors is for method="greedy", got method={method!r}: samplers look at all pairs.')
+    if method != GREEDY:
+        raise ValueError(f'neighbors is for method="greedy", got method={method!r}: chains look at near edges anyway.')
     if np.isnan(X).any():
         raise ValueError("neighbors needs a table without missing entries. Fill them in, or leave neighbors out.")
     return check_count(neighbors, "neighbors", at_least=1)
 
 
-def _check_learnable(X: Floats, family: CovarianceFamily, noise: Floats | None, distances: bool = True) -> None:
+def _check_learnable(X: Floats, family: CovarianceFamily, noise: Floats | None) -> None:
     """Refuse what has no posterior before hours are spent on it."""
     n, d = X.shape
-    complete = X[~np.isnan(X).any(axis=1)]
-    if distances and len(complete) > 1:
-        rows = ~np.isnan(X).any(axis=1)
-        leaf_distances(complete, None, learn.FIRST_NOISE if noise is None else noise[rows])
     lowest, highest = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
     constant = np.flatnonzero(lowest == highest)
     if len(constant) == d:
@@ -226,43 +188,84 @@ def _check_learnable(X: Floats, family: CovarianceFamily, noise: Floats | None, 
         )
 
 
-def _start(tree: Tree, sampled_at: State, draw: learn.Unknowns, X: Floats) -> Start:
-    """Begin with a tree that was sampled at one covariance, given a draw of another."""
-    # Times and amplitude trade off in the likelihood: the tree begins as it was, in the draw's units.
-    scale = math.exp((sampled_at.log_det - draw.covariance.log_det) / sampled_at.d)
-    tree = Tree(tree.children, scale * tree.times)
-    return Start(tree, draw.covariance.whiten(X), draw.leaf_noise, draw.covariance.log_det)
-
-
-def _values(covariance: State) -> Floats:
-    """Φ, or its variances if that is all there is to it."""
-    if isinstance(covariance.root, DiagonalRoot):
-        return covariance.amplitude * covariance.root.variances
-    return covariance.matrix()
-
-
 def _gather(
-    draws: Sequence[learn.Unknowns], X: Floats, settings: learn.Settings, names: tuple[str, ...] | None
-) -> TreePosterior:
-    """Trees without a final sampler, of equal weight."""
-    size = len(draws)
-    return TreePosterior(
-        children=np.array([draw.tree.children for draw in draws]),
-        times=np.array([draw.tree.times for draw in draws]),
+    X: Floats,
+    chains: Sequence[Chain],
+    effort: Effort,
+    names: tuple[str, ...] | None,
+    method: str,
+    finished: bool,
+    seed: int | None,
+) -> LearnedPosterior:
+    """Put the draws of all chains together; of chains that were stopped in warm-up, where they are."""
+    n_done = min(chain.n_done for chain in chains)
+    n_kept = min(len(chain.draws) for chain in chains)
+    draws = [chain.draws[:n_kept] if n_kept else [chain.draw()] for chain in chains]
+    warmup = effort.warmup if n_kept else n_done - 1
+    family, d = chains[0].family, X.shape[1]
+    trace = {name: np.array([chain.trace[name][:n_done] for chain in chains]) for name in chains[0].trace}
+    flat = [draw for each in draws for draw in each]
+    states = [family.from_values(draw.values, d) for draw in flat]
+    middle, noise = family.summarise(states), chains[0].now.leaf_noise
+    noises = np.array([[draw.leaf_noise] for draw in flat])
+    if chains[0].settings.learn_noise:
+        noise = np.full(len(X), np.median(noises))
+        leaf_noises = np.broadcast_to(noises, (len(flat), len(X)))
+    else:
+        leaf_noises = np.broadcast_to(noise, (1 if isinstance(family, Fixed) else len(flat), len(X)))
+    if method == GREEDY:
+        flat, states, leaf_noises = flat[-1:], states[-1:], leaf_noises[-1:]
+    info = {
+        "version": __version__,
+        "method": GREEDY if method == GREEDY else "chain",
+        "n_chains": len(chains),
+        "warmup": warmup,
+        "thin": effort.thin,
+        "iterations": n_done,
+        "iterations_wanted": effort.n_iter,
+        "random_state": seed,
+    }
+    size = len(flat)
+    posterior = TreePosterior(
+        children=np.array([draw.children for draw in flat]),
+        times=np.array([draw.times for draw in flat]),
         weights=np.full(size, 1.0 / size),
         log_evidence=math.nan,
-        log_joint=np.array([learn.log_joint(draw, X) for draw in draws]),
+        log_joint=np.array([draw.log_joint for draw in flat]),
         ess_per_step=np.full(len(X) - 1, float(size)),
         names=names,
-        info={"version": __version__, "method": settings.method, "n_particles": size},
+        info=info,
+    )
+    kept = {name: values[:, warmup:] for name, values in trace.items()}
+    convergence = None if method == GREEDY else diagnose(kept, posterior.children, len(chains))
+    if convergence is not None:
+        for told in convergence.warnings:
+            warnings.warn(told, stacklevel=3)
+    return LearnedPosterior(
+        posterior,
+        middle,
+        noise,
+        np.array([state.compact() for state in (states[:1] if isinstance(family, Fixed) else states)]),
+        leaf_noises,
+        trace,
+        warmup,
+        *_completed(X, chains),
+        convergence,
+        finished,
     )
 
 
-def _completed(X: Floats, kept: Sequence[learn.Unknowns]) -> tuple[Floats, Floats]:
+def _completed(X: Floats, chains: Sequence[Chain]) -> tuple[Floats, Floats]:
     """X with posterior means in place of missing entries, and their standard deviations."""
-    imputed = [draw.missing for draw in kept if draw.missing is not None]
     spread = np.zeros_like(X)
-    if not imputed:
+    if chains[0].now.missing is None:
         return X, spread
-    spread[np.isnan(X)] = np.std([each.drawn for each in imputed], axis=0)
-    return learn.fill(X, np.mean([each.expected for each in imputed], axis=0)), spread
+    parts = [chain.completed for chain in chains if chain.completed.n]
+    if not parts:
+        return learn.fill(X, np.mean([chain.now.missing.expected for chain in chains if chain.now.missing], axis=0)), spread
+    weights = np.array([part.n for part in parts]) / sum(part.n for part in parts)
+    expected = np.tensordot(weights, np.array([part.expected for part in parts]), axes=1)
+    mean = np.tensordot(weights, np.array([part.mean for part in parts]), axes=1)
+    within = np.array([part.squares / part.n + (part.mean - mean) ** 2 for part in parts])
+    spread[np.isnan(X)] = np.sqrt(np.tensordot(weights, within, axes=1))
+    return learn.fill(X, expected), spread

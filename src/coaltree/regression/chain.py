@@ -31,11 +31,10 @@ Floats = npt.NDArray[np.float64]
 HMC, ALBERT_CHIB = "hmc", "albert-chib"
 METHODS = (HMC, ALBERT_CHIB)
 
-# Conditional SMC redraws the whole tree but costs as much as twenty sweeps of moves; so it comes now and then.
-PARTICLES_EVERY = 10
 # Leaves that are hung anew with their coefficients, as a fraction of all, at each iteration.
 LEAF_MOVES = 0.1
-N_SWEEPS = 2
+# Sweeps of the tree an iteration.
+N_SWEEPS = 4
 # Adaptation, in burn-in only: acceptance is looked at once a window.
 WINDOW = 20
 LOWEST_ACCEPTANCE, HIGHEST_ACCEPTANCE = 0.75, 0.93
@@ -49,7 +48,6 @@ class Settings(NamedTuple):
     """How a chain runs."""
 
     burn_in: int
-    n_particles: int = 50
     method: str = HMC
     thin: int = 1  # iterations a kept draw
 
@@ -104,6 +102,10 @@ class Chain:
             for name, values in new.items():
                 own[name].extend(values)
 
+    def progress(self) -> dict[str, str]:
+        """Tell how often trajectories are accepted."""
+        return {"acceptance": f"{self.trace['acceptance'][-1]:.2f}"} if self.trace["acceptance"] else {}
+
     def start(self) -> Moving:
         """Begin at a draw from the Laplace approximation under independent N(0, 1) coefficients."""
         likelihood, prior = self.likelihood, self.prior
@@ -146,11 +148,7 @@ class Chain:
             )
             if hyper.unknowns is not None:
                 hyper, point = self.move_both(hyper, point, gaussian, now.pilot)
-        blocks = learn.Settings(
-            n_particles=settings.n_particles if now.n_done % PARTICLES_EVERY == 0 else 1,
-            n_sweeps=N_SWEEPS,
-        )
-        hyper = draw_hyper(hyper, point.theta, self.prior, blocks, self.rng)
+        hyper = draw_hyper(hyper, point.theta, self.prior, N_SWEEPS, self.rng)
         n_steps = now.n_steps
         now = now._replace(point=point, hyper=hyper, n_done=now.n_done + 1)
         if settings.method == HMC and now.n_done <= settings.burn_in:

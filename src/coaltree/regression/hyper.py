@@ -31,12 +31,12 @@ def draw_spread(spread: float, level: Floats, scale: float, rng: np.random.Gener
     return math.exp(new)
 
 
-def draw_hyper(hyper: Hyper, theta: Floats, prior: Prior, settings: learn.Settings, rng: np.random.Generator) -> Hyper:
+def draw_hyper(hyper: Hyper, theta: Floats, prior: Prior, n_sweeps: int, rng: np.random.Generator) -> Hyper:
     """Everything but the coefficients, given them."""
     beta = np.ascontiguousarray(theta[:, 1:])
     now = hyper.unknowns
     if now is not None:
-        now = learn.iterate(now, beta, prior.family, settings, rng)
+        now = learn.iterate(now, beta, prior.family, rng, n_sweeps)
     return Hyper(now, draw_spread(hyper.spread, beta.mean(axis=0), prior.spread_scale, rng))
 
 

@@ -1,0 +1,149 @@
+"""Run chains side by side: threads or joblib, progress, interruption, checkpoints.
+
+Chains run in worker threads, even a single one: the interrupt of the keyboard then reaches only the thread that waits,
+and every chain stops between two iterations, never within one. Under a joblib backend of other processes or machines
+(`joblib.parallel_config`), chains travel there for a block of iterations and come back; an interrupt loses that block.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+from joblib import Parallel, delayed, effective_n_jobs
+from joblib.parallel import SequentialBackend, ThreadingBackend, get_active_backend
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+# Chains wait for each other after this many seconds; progress is shown, and a checkpoint may be written.
+SECONDS_A_BLOCK = 0.5
+# The same for chains that travel, with their data, to other processes.
+SECONDS_AWAY = 5.0
+# Time between two checkpoints: at least this, and at least so many times as long as the last one took.
+SECONDS_BETWEEN_CHECKPOINTS, CHECKPOINT_SHARE = 10.0, 20.0
+
+
+class Runnable(Protocol):
+    """A chain that can be made longer."""
+
+    @property
+    def n_done(self) -> int:
+        """Iterations so far."""
+        ...
+
+    def advance(self) -> None:
+        """Make one iteration."""
+        ...
+
+    def without_draws(self) -> Any:
+        """Return a copy that goes on from here with nothing kept: small enough to travel."""
+        ...
+
+    def follow(self, other: Any) -> None:
+        """Take over where a copy without draws has got to, and what it has kept on the way."""
+        ...
+
+    def progress(self) -> dict[str, str]:
+        """Tell what is worth showing beside a progress bar."""
+        ...
+
+
+C = TypeVar("C", bound=Runnable)
+
+
+def run(
+    chains: Sequence[C],
+    n_iter: int,
+    n_jobs: int | None = None,
+    progress: bool = False,
+    save: Callable[[], None] | None = None,
+) -> bool:
+    """Make every chain `n_iter` iterations long; the result does not depend on `n_jobs` or on where they run.
+
+    `save` is called now and then, and at the end. Ctrl-C ends the run early, between two iterations. Returns whether it
+    came to its end.
+    """
+    backend, _ = get_active_backend(prefer="threads")
+    here = isinstance(backend, ThreadingBackend | SequentialBackend)
+    finished = True
+    saved, pause = time.monotonic(), SECONDS_BETWEEN_CHECKPOINTS
+    with _threads(chains, n_jobs) if here else _elsewhere(chains, n_jobs) as advance:
+        try:
+            for _ in _rounds(chains, n_iter, progress):
+                advance(n_iter)
+                if save is not None and time.monotonic() - saved > pause:
+                    began = time.monotonic()
+                    save()
+                    saved = time.monotonic()
+                    pause = max(SECONDS_BETWEEN_CHECKPOINTS, CHECKPOINT_SHARE * (saved - began))
+        except KeyboardInterrupt:
+            finished = False
+    if save is not None:
+        save()
+    return finished
+
+
+def _block(chain: Runnable, n_iter: int, seconds: float, stop: threading.Event | None = None) -> None:
+    """Advance a chain for about so many seconds, one iteration at least."""
+    began = time.monotonic()
+    while chain.n_done < n_iter and not (stop is not None and stop.is_set()):
+        chain.advance()
+        if time.monotonic() - began > seconds:
+            break
+
+
+@contextmanager
+def _threads(chains: Sequence[Runnable], n_jobs: int | None) -> Iterator[Callable[[int], None]]:
+    """How to make all chains a block longer, in threads of this process; an interrupt waits for their iterations."""
+    stop = threading.Event()
+    # Threads are for chains: small matrices on many BLAS threads cost far more than they save.
+    n_threads = max(1, min(effective_n_jobs(n_jobs), len(chains)))
+    with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(n_threads) as pool:
+
+        def advance(n_iter: int) -> None:
+            futures: list[Future[None]] = []
+            try:
+                futures.extend(pool.submit(_block, chain, n_iter, SECONDS_A_BLOCK, stop) for chain in chains)
+                for future in futures:
+                    future.result()
+            except BaseException:
+                stop.set()
+                wait(futures)
+                raise
+
+        yield advance
+
+
+@contextmanager
+def _elsewhere(chains: Sequence[Runnable], n_jobs: int | None) -> Iterator[Callable[[int], None]]:
+    """The same through joblib's backend. Chains travel without what they have drawn before."""
+
+    def advance(n_iter: int) -> None:
+        # The data travel inside the task. As an argument Dask would put them on a worker, and lose them with it.
+        tasks = [delayed(functools.partial(_block_away, chain.without_draws(), n_iter))() for chain in chains]
+        for chain, longer in zip(chains, Parallel(n_jobs=n_jobs)(tasks), strict=True):
+            chain.follow(longer)
+
+    yield advance
+
+
+def _block_away(chain: Runnable, n_iter: int) -> Runnable:
+    with threadpool_limits(limits=1, user_api="blas"):
+        _block(chain, n_iter, SECONDS_AWAY)
+    return chain
+
+
+def _rounds(chains: Sequence[Runnable], n_iter: int, progress: bool) -> Iterator[None]:
+    """Go on until every chain has `n_iter` iterations; show how far they are."""
+    done = [chain.n_done for chain in chains]
+    with tqdm(total=n_iter * len(chains), initial=sum(done), desc="iterations", disable=not progress) as bar:
+        while min(done) < n_iter:
+            yield
+            before, done = sum(done), [chain.n_done for chain in chains]
+            bar.set_postfix(chains[0].progress(), refresh=False)
+            bar.update(sum(done) - before)

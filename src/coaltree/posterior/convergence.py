@@ -1,0 +1,152 @@
+"""Whether chains have forgotten where they began: the numbers, one set of thresholds, and what to say in plain words.
+
+Numbers of a chain (log joint, scale, noise) are judged by ArviZ's split R-hat and effective sample sizes. Trees are
+judged by their clades: the supports that each chain gives to the same clade should agree, and the draws of a clade
+(there or not) have an effective size as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree.posterior.consensus import clade_ids, support_of_clades
+
+Floats = npt.NDArray[np.float64]
+
+# Beyond these a run is said not to have converged.
+MOST_R_HAT = 1.1
+FEWEST_DRAWS = 30.0
+MOST_DIFFERENCE = 0.1
+# Clades that some chain gives at least this support are compared, and the effective size of so many is looked at.
+NOTEWORTHY, MOST_CLADES = 0.1, 200
+# Numbers that are judged; what else is in a trace is for plots.
+JUDGED = ("log_joint", "log_scale", "leaf_noise")
+
+
+class Convergence(NamedTuple):
+    """What the chains say about themselves. NaN where there are too few draws, or only one chain, to tell."""
+
+    r_hat: dict[str, float]
+    bulk_ess: dict[str, float]
+    tail_ess: dict[str, float]
+    support_difference: float  # root mean square difference of clade supports between chains
+    support_correlation: float
+    clade_ess: float  # median effective size of the draws of a clade
+    n_chains: int
+    n_draws: int  # of each chain
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is amiss, in plain words, with what to do; nothing if all is well."""
+        told = []
+        worst = max(self.r_hat, key=lambda name: _or(self.r_hat[name], 0.0))
+        if _or(self.r_hat[worst], 0.0) > MOST_R_HAT:
+            told.append(
+                f"the chains do not agree on the {worst.replace('_', ' ')} (R-hat {self.r_hat[worst]:.2f}, "
+                f"should be below {MOST_R_HAT})"
+            )
+        sizes = {name: min(_or(self.bulk_ess[name]), _or(self.tail_ess[name])) for name in self.bulk_ess}
+        fewest = min(sizes, key=lambda name: sizes[name])
+        if sizes[fewest] < FEWEST_DRAWS:
+            told.append(
+                f"the draws of the {fewest.replace('_', ' ')} are worth only {sizes[fewest]:.0f} independent ones "
+                f"(should be {FEWEST_DRAWS:.0f} or more)"
+            )
+        if _or(self.support_difference, 0.0) > MOST_DIFFERENCE:
+            told.append(
+                f"clade supports differ by {self.support_difference:.2f} between chains (root mean square, should be "
+                f"below {MOST_DIFFERENCE})"
+            )
+        if not told:
+            return ()
+        return (f"Not converged: {'; '.join(told)}. Give a longer warmup and more draws.",)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON values: None where there is nothing to tell."""
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {name: plain(each) for name, each in value.items()}
+            return value if math.isfinite(value) else None
+
+        return {name: plain(value) for name, value in self._asdict().items()}
+
+
+def _or(value: float, default: float = math.inf) -> float:
+    return value if math.isfinite(value) else default
+
+
+def diagnose(trace: Mapping[str, Floats], children: npt.NDArray[Any], n_chains: int) -> Convergence:
+    """Judge traces (C, I) without warm-up, and trees (M, n−1, 2) that are draws of the first chain, the second, …"""
+    judged = {name: np.asarray(trace[name], dtype=np.float64) for name in JUDGED if name in trace}
+    difference, correlation = compare_supports(children, n_chains)
+    return Convergence(
+        r_hat={name: r_hat(draws) for name, draws in judged.items()},
+        bulk_ess={name: effective_size(draws) for name, draws in judged.items()},
+        tail_ess={name: effective_size(draws, "tail") for name, draws in judged.items()},
+        support_difference=difference,
+        support_correlation=correlation,
+        clade_ess=_clade_ess(children, n_chains),
+        n_chains=n_chains,
+        n_draws=len(children) // n_chains,
+    )
+
+
+def r_hat(draws: Floats) -> float:
+    """Split R-hat (rank-normalised) of draws (C, I); NaN for fewer than eight, or where nothing changes."""
+    if draws.shape[1] < 8 or np.ptp(draws) == 0.0:
+        return math.nan
+    from arviz_stats.base import array_stats  # slow to import
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(array_stats.rhat(draws, chain_axis=0, draw_axis=1))
+
+
+def effective_size(draws: Floats, method: str = "bulk") -> float:
+    """ArviZ's effective sample size of draws (C, I), "bulk" or "tail"; NaN for fewer than eight, or no change."""
+    if draws.shape[1] < 8 or np.ptp(draws) == 0.0:
+        return math.nan
+    from arviz_stats.base import array_stats
+
+    how: dict[str, Any] = {"prob": (0.05, 0.95)} if method == "tail" else {}
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(array_stats.ess(draws, chain_axis=0, draw_axis=1, method=method, **how))
+
+
+def compare_supports(children: npt.NDArray[Any], n_chains: int) -> tuple[float, float]:
+    """Root mean square difference and correlation of clade supports between chains, averaged over pairs of them."""
+    if n_chains < 2 or len(children) < 2 * n_chains:
+        return math.nan, math.nan
+    ids = clade_ids(children)
+    per_chain = len(children) // n_chains
+    supports = np.zeros((n_chains, int(ids.max()) + 1))
+    for k in range(n_chains):
+        own = ids[k * per_chain : (k + 1) * per_chain]
+        found = support_of_clades(own, np.full(per_chain, 1.0 / per_chain))
+        supports[k, : len(found)] = found
+    differences, correlations = [], []
+    for i in range(n_chains):
+        for j in range(i):
+            kept = np.maximum(supports[i], supports[j]) >= NOTEWORTHY
+            one, two = supports[i, kept], supports[j, kept]
+            differences.append(float(np.sqrt(np.mean((one - two) ** 2))))
+            if np.ptp(one) > 0.0 and np.ptp(two) > 0.0:
+                correlations.append(float(np.corrcoef(one, two)[0, 1]))
+    return float(np.mean(differences)), float(np.mean(correlations)) if correlations else math.nan
+
+
+def _clade_ess(children: npt.NDArray[Any], n_chains: int) -> float:
+    """Median effective size of clades that are neither always nor hardly ever there; of evenly chosen ones if many."""
+    ids = clade_ids(children)
+    support = support_of_clades(ids, np.full(len(ids), 1.0 / len(ids)))
+    uncertain = np.flatnonzero((support >= NOTEWORTHY) & (support <= 1.0 - NOTEWORTHY))
+    if not len(uncertain):
+        return math.nan
+    chosen = uncertain[np.linspace(0, len(uncertain) - 1, min(len(uncertain), MOST_CLADES)).astype(int)]
+    sizes = [effective_size((ids == clade).any(axis=1).reshape(n_chains, -1).astype(float)) for clade in chosen]
+    return float(np.nanmedian(sizes)) if np.isfinite(sizes).any() else math.nan
