@@ -34,9 +34,9 @@ from coaltree.inference.greedy import build
 from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
 from coaltree.model.covariance import CovarianceFamily, State
-from coaltree.model.diffusion import log_likelihood, messages, pair_distances, sample_nodes, scatter
-from coaltree.model.family import Integrated
-from coaltree.model.roots import DenseRoot, DiagonalRoot
+from coaltree.model.diffusion import log_density, pair_distances, pass_up, sample_nodes, scatter
+from coaltree.model.family import Integrated, diagonal_only
+from coaltree.model.roots import DenseRoot
 from coaltree.model.slice import slice_step
 from coaltree.tree import Tree
 
@@ -89,11 +89,12 @@ def first_guess(
     """Begin with the covariance of the data and the greedy tree by peaks."""
     noise = np.full(len(X), FIRST_NOISE) if leaf_noise is None else leaf_noise
     if not np.isnan(X).any():
-        covariance = family.start(np.atleast_2d(np.cov(X, rowvar=False)))
+        guess = X.var(axis=0, ddof=1) if diagonal_only(family) else np.atleast_2d(np.cov(X, rowvar=False))
+        covariance = family.start(guess)
         return Unknowns(_greedy_tree(covariance.whiten(X), noise, neighbors), covariance, noise)
     variances = np.nanvar(X, axis=0)
-    covariance = family.start(np.diag(variances))
-    variances = np.maximum(np.diag(covariance.matrix()), 1e-6 * variances.mean())
+    covariance = family.start(variances if diagonal_only(family) else np.diag(variances))
+    variances = np.maximum(covariance.variances(), 1e-6 * variances.mean())
     tree = Tree(*build(_shared_distances(X / np.sqrt(variances)), X.shape[1], noise, PEAK))
     imputed = missing.impute_columns(tree, X, variances, noise, np.random.default_rng(0))
     return Unknowns(tree, covariance, noise, imputed)
@@ -130,10 +131,10 @@ def fill(X: Floats, values: Floats) -> Floats:
 def likelihood(covariance: State, X: Floats) -> Callable[[Tree, Floats], float]:
     """log p(X | tree, Φ, s₀) as a function of tree and leaf noise, whitened once; NaN only where Φ is diagonal."""
     if np.isnan(X).any():
-        variances: Floats = np.diag(covariance.matrix())
+        variances = covariance.variances()
         return lambda tree, noise: missing.log_likelihood(tree, X, variances, noise)
     rows, log_volume = covariance.whiten(X), 0.5 * (len(X) - 1) * covariance.log_det
-    return lambda tree, noise: log_likelihood(tree, rows, leaf_noise=noise) - log_volume
+    return lambda tree, noise: log_density(tree, rows, noise) - log_volume
 
 
 def marginal_likelihood(integrated: Integrated, X: Floats) -> Callable[[Tree, Floats], float]:
@@ -141,10 +142,13 @@ def marginal_likelihood(integrated: Integrated, X: Floats) -> Callable[[Tree, Fl
     rows = integrated.rows(X)
 
     def log_p(tree: Tree, noise: Floats) -> float:
-        up = messages(tree, rows, noise)
+        up = pass_up(tree, rows, noise)
         log_volume = 0.5 * rows.shape[1] * float(np.log(up.merge_variance).sum())
-        value: float = integrated.log_marginal(up.contrasts(tree)) - log_volume
-        return value
+        if integrated.log_marginal_of_sums is not None:
+            value: float = integrated.log_marginal_of_sums(up.sums, len(rows) - 1)
+        else:
+            value = integrated.log_marginal(up.contrasts(tree))
+        return value - log_volume
 
     return log_p
 
@@ -177,7 +181,7 @@ def draw_covariance(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.
     if np.isnan(X).any():
         S, m = missing.scatter(now.tree, X, now.leaf_noise)
         return now._replace(covariance=family.update(now.covariance, S, m, rng))
-    S = scatter(now.tree, X, now.leaf_noise)
+    S = scatter(now.tree, X, now.leaf_noise, diagonal=diagonal_only(family))
     return now._replace(covariance=family.update(now.covariance, S, len(X) - 1, rng))
 
 
@@ -200,7 +204,8 @@ def draw_noise(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.rando
     now = now._replace(leaf_noise=np.full(len(X), math.exp(log_noise)))
     if integrated is None:
         return now
-    return now._replace(covariance=integrated.draw(scatter(now.tree, X, now.leaf_noise), len(X) - 1, rng))
+    S = scatter(now.tree, X, now.leaf_noise, diagonal=diagonal_only(family))
+    return now._replace(covariance=integrated.draw(S, len(X) - 1, rng))
 
 
 def draw_offset(now: Unknowns, rng: np.random.Generator) -> Unknowns:
@@ -260,8 +265,8 @@ def draw_scale(
 
 def draw_missing(now: Unknowns, X: Floats, rng: np.random.Generator) -> Unknowns:
     """Missing entries given the rest: jointly and exactly if Φ is diagonal, else given a draw of the internal nodes."""
-    if isinstance(now.covariance.root, DiagonalRoot):
-        variances: Floats = np.diag(now.covariance.matrix())
+    if now.covariance.is_diagonal:
+        variances = now.covariance.variances()
         return now._replace(missing=missing.impute_columns(now.tree, X, variances, now.leaf_noise, rng))
     n = len(X)
     phi, times, above = now.covariance.matrix(), now.tree.times, now.tree.parents()[:n]
@@ -297,7 +302,7 @@ def iterate(
 
 def what_counts(now: Unknowns, X: Floats) -> Floats:
     """Return the table that Φ, s₀ and scale are given: X as it is if NaN can be integrated out, else filled in."""
-    return X if isinstance(now.covariance.root, DiagonalRoot) else filled(X, now)
+    return X if now.covariance.is_diagonal else filled(X, now)
 
 
 def log_joint(now: Unknowns, X: Floats) -> float:
