@@ -65,15 +65,23 @@ def check_data(X: Any, missing: bool = False) -> Floats:
 
 
 def check_covariance(covariance: Any, d: int | None = None) -> Floats:
-    """Return a symmetric positive-definite (d, d) matrix; None stands for the identity."""
+    """Return a symmetric positive-definite (d, d) matrix, or the d variances of a diagonal one, as it was given.
+
+    None stands for the identity, of which the variances are returned.
+    """
     if covariance is None:
         if d is None:
-            raise TypeError("covariance must be a (d, d) array or an int d.")
-        return np.eye(d)
+            raise TypeError("covariance must be a (d, d) array, d variances or an int d.")
+        return np.ones(d)
+    if np.ndim(covariance) == 1:
+        return _check_variances(covariance, d)
     phi = check_array(covariance, "covariance", 2)
     if phi.shape[0] != phi.shape[1] or phi.shape[0] < 1 or (d is not None and phi.shape[0] != d):
         expected = "square" if d is None else f"({d}, {d}) to match the {d} column(s) of X"
         raise ValueError(f"covariance must be {expected}, got shape {phi.shape}.")
+    if is_diagonal(phi):
+        _check_variances(np.diag(phi), d)
+        return phi
     size = float(np.abs(phi).max())
     asymmetry = float(np.abs(0.5 * phi - 0.5 * phi.T).max()) * 2.0
     if asymmetry > 1e-8 * size:
@@ -87,6 +95,25 @@ def check_covariance(covariance: Any, d: int | None = None) -> Floats:
         raise ValueError(
             f"covariance must be positive definite: the smallest of its {len(phi)} eigenvalues is "
             f"{eigenvalues[0]:.6g} (largest {eigenvalues[-1]:.6g}). Add a small multiple of the identity."
+        )
+    return phi
+
+
+def is_diagonal(matrix: Floats) -> bool:
+    """Whether a square matrix is zero off its diagonal."""
+    return bool(np.count_nonzero(matrix) == np.count_nonzero(np.diag(matrix)))
+
+
+def _check_variances(variances: Any, d: int | None) -> Floats:
+    """Return the diagonal of a diagonal covariance, (d,), all positive."""
+    phi = check_array(variances, "covariance", 1)
+    if len(phi) < 1 or (d is not None and len(phi) != d):
+        expected = "at least one variance" if d is None else f"{d} variances to match the {d} column(s) of X"
+        raise ValueError(f"covariance must be a square matrix or {expected}, got shape {phi.shape}.")
+    if phi.min() <= 0:
+        raise ValueError(
+            f"covariance must be positive definite: the smallest of its {len(phi)} variances is {phi.min():.6g} "
+            f"(largest {phi.max():.6g}). Add a small number to them."
         )
     return phi
 

@@ -27,16 +27,16 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree.inference.due import PEAK
-from coaltree.inference.graph import build_by_graph
+from coaltree.inference.graph import build_by_graph, refuse_copies
 from coaltree.inference.greedy import build
 from coaltree.inference.neighbors import nearest
 from coaltree.inference.walk import Walk
 from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
-from coaltree.model.covariance import CovarianceFamily, State
-from coaltree.model.diffusion import log_likelihood, messages, pair_distances, sample_nodes, scatter
-from coaltree.model.family import Integrated
-from coaltree.model.roots import DenseRoot, DiagonalRoot
+from coaltree.model.covariance import CovarianceFamily, Fixed, Spherical, State
+from coaltree.model.diffusion import log_density, pair_distances, pass_up, sample_nodes, scatter
+from coaltree.model.family import Integrated, diagonal_only
+from coaltree.model.roots import DenseRoot
 from coaltree.model.slice import slice_step
 from coaltree.tree import Tree
 
@@ -97,9 +97,13 @@ def first_guesses(
     noise = np.full(len(X), FIRST_NOISE) if leaf_noise is None else leaf_noise
     complete = not np.isnan(X).any()
     variances = np.nanvar(X, axis=0)
-    covariance = family.start(np.atleast_2d(np.cov(X, rowvar=False)) if complete else np.diag(variances))
-    rows = covariance.whiten(X if complete else _crudely_filled(X, covariance))
+    if diagonal_only(family):
+        covariance = family.start(variances)
+    else:
+        covariance = family.start(np.atleast_2d(np.cov(X, rowvar=False)) if complete else np.diag(variances))
+    rows = covariance.whiten(X if complete else _crudely_filled(X))
     index, distance = nearest(rows, N_NEAR)
+    refuse_copies(rows, noise, (index, distance))
     step = JITTER * np.sqrt(distance[:, :1] / rows.shape[1])
     starts = []
     for k in range(n_chains):
@@ -107,10 +111,7 @@ def first_guesses(
         near = (index, distance) if k == 0 else None
         starts.append(Unknowns(_apart(_greedy_tree(moved, noise, near)), covariance, noise))
     if not complete:
-        variances = np.maximum(np.diag(covariance.matrix()), 1e-6 * variances.mean())
-        starts = [
-            start._replace(missing=missing.impute_columns(start.tree, X, variances, noise, rng)) for start in starts
-        ]
+        starts = [draw_missing(start, X, rng, by_columns=True) for start in starts]
     return starts, index
 
 
@@ -126,12 +127,12 @@ def _apart(tree: Tree) -> Tree:
     return Tree(tree.children, tree.times + steps * (1e-9 * (tree.times[-1] + 1e-9) / tree.n_leaves), tree.names)
 
 
-def _crudely_filled(X: Floats, covariance: State) -> Floats:
-    """X with each missing entry from the nearest row that has it, among rows compared on the columns they share."""
+def _crudely_filled(X: Floats) -> Floats:
+    """X with missing entries from near rows, compared on the columns they share; of many rows, means of columns."""
     from sklearn.impute import KNNImputer  # slow to import
 
     if len(X) <= ALL_PAIRS:
-        scale = np.sqrt(np.diag(covariance.matrix()))
+        scale = np.maximum(np.nanstd(X, axis=0), 1e-300)
         return np.asarray(KNNImputer(n_neighbors=3).fit_transform(X / scale) * scale)
     return np.where(np.isnan(X), np.nanmean(X, axis=0), X)
 
@@ -151,10 +152,10 @@ def fill(X: Floats, values: Floats) -> Floats:
 def likelihood(covariance: State, X: Floats) -> Callable[[Tree, Floats], float]:
     """log p(X | tree, Φ, s₀) as a function of tree and leaf noise, whitened once; NaN only where Φ is diagonal."""
     if np.isnan(X).any():
-        variances: Floats = np.diag(covariance.matrix())
+        variances = covariance.variances()
         return lambda tree, noise: missing.log_likelihood(tree, X, variances, noise)
     rows, log_volume = covariance.whiten(X), 0.5 * (len(X) - 1) * covariance.log_det
-    return lambda tree, noise: log_likelihood(tree, rows, leaf_noise=noise) - log_volume
+    return lambda tree, noise: log_density(tree, rows, noise) - log_volume
 
 
 def marginal_likelihood(integrated: Integrated, X: Floats) -> Callable[[Tree, Floats], float]:
@@ -162,10 +163,13 @@ def marginal_likelihood(integrated: Integrated, X: Floats) -> Callable[[Tree, Fl
     rows = integrated.rows(X)
 
     def log_p(tree: Tree, noise: Floats) -> float:
-        up = messages(tree, rows, noise)
+        up = pass_up(tree, rows, noise)
         log_volume = 0.5 * rows.shape[1] * float(np.log(up.merge_variance).sum())
-        value: float = integrated.log_marginal(up.contrasts(tree)) - log_volume
-        return value
+        if integrated.log_marginal_of_sums is not None:
+            value: float = integrated.log_marginal_of_sums(up.sums, len(rows) - 1)
+        else:
+            value = integrated.log_marginal(up.contrasts(tree))
+        return value - log_volume
 
     return log_p
 
@@ -183,7 +187,7 @@ def draw_covariance(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.
     if np.isnan(X).any():
         S, m = missing.scatter(now.tree, X, now.leaf_noise)
         return now._replace(covariance=family.update(now.covariance, S, m, rng))
-    S = scatter(now.tree, X, now.leaf_noise)
+    S = scatter(now.tree, X, now.leaf_noise, diagonal=diagonal_only(family))
     return now._replace(covariance=family.update(now.covariance, S, len(X) - 1, rng))
 
 
@@ -206,7 +210,8 @@ def draw_noise(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.rando
     now = now._replace(leaf_noise=np.full(len(X), math.exp(log_noise)))
     if integrated is None:
         return now
-    return now._replace(covariance=integrated.draw(scatter(now.tree, X, now.leaf_noise), len(X) - 1, rng))
+    S = scatter(now.tree, X, now.leaf_noise, diagonal=diagonal_only(family))
+    return now._replace(covariance=integrated.draw(S, len(X) - 1, rng))
 
 
 def draw_offset(now: Unknowns, rng: np.random.Generator) -> Unknowns:
@@ -264,10 +269,13 @@ def draw_scale(
     return scaled(log_c)
 
 
-def draw_missing(now: Unknowns, X: Floats, rng: np.random.Generator) -> Unknowns:
-    """Missing entries given the rest: jointly and exactly if Φ is diagonal, else given a draw of the internal nodes."""
-    if isinstance(now.covariance.root, DiagonalRoot):
-        variances: Floats = np.diag(now.covariance.matrix())
+def draw_missing(now: Unknowns, X: Floats, rng: np.random.Generator, by_columns: bool = False) -> Unknowns:
+    """Missing entries given the rest: jointly and exactly if Φ is diagonal, else given a draw of the internal nodes.
+
+    `by_columns` takes a full Φ for diagonal, where nothing was drawn before.
+    """
+    if now.covariance.is_diagonal or by_columns:
+        variances = now.covariance.variances()
         return now._replace(missing=missing.impute_columns(now.tree, X, variances, now.leaf_noise, rng))
     n = len(X)
     phi, times, above = now.covariance.matrix(), now.tree.times, now.tree.parents()[:n]
@@ -297,7 +305,7 @@ def iterate(
 
 def what_counts(now: Unknowns, X: Floats) -> Floats:
     """Return the table that Φ, s₀ and scale are given: X as it is if NaN can be integrated out, else filled in."""
-    return X if isinstance(now.covariance.root, DiagonalRoot) else filled(X, now)
+    return X if now.covariance.is_diagonal else filled(X, now)
 
 
 def log_joint(now: Unknowns, X: Floats) -> float:
@@ -381,7 +389,7 @@ class Chain:
     def adapt(self) -> None:
         """Let searches follow the chain, and look for near rows again where Φ may have turned."""
         self.walk.adapt()
-        if self.n_done == self.settings.warmup // 2 and np.ptp(_scales(self.now.covariance)) > 0.0:
+        if self.n_done == self.settings.warmup // 2 and not isinstance(self.family, Spherical | Fixed):
             self.walk.set_near(nearest(self.now.covariance.whiten(filled(self.X, self.now)), N_NEAR)[0])
 
     def keep(self) -> None:
@@ -434,8 +442,3 @@ class Chain:
         """Tell how good the tree is."""
         joint = {"log joint": f"{self.trace['log_joint'][-1]:,.0f}"} if self.n_done else {}
         return {**joint, "": "warm-up"} if self.n_done <= self.settings.warmup else joint
-
-
-def _scales(covariance: State) -> Floats:
-    """Return the diagonal of Φ."""
-    return np.atleast_1d(np.diag(covariance.matrix()))

@@ -4,7 +4,9 @@ Given a tree the contrasts are u_k ~ N(0, Φ), k = 1 … m = n − 1, so the dat
 
     log p(X | tree, Φ) = const − (m/2) log|Φ| − ½ tr(Φ⁻¹ S),
 
-and no step costs more than O(d³), whatever n is. A family is a prior on Φ and an MCMC kernel for its posterior:
+and no step costs more than O(d³), whatever n is. Families of diagonal Φ, those with `diagonal_only`, need the diagonal
+of S alone: they take S as (d, d) or as that diagonal (d,), and cost O(d). A family is a prior on Φ and an MCMC kernel
+for its posterior:
 
 | family | prior (density with respect to) | update given S, m |
 |---|---|---|
@@ -45,16 +47,18 @@ from coaltree.model.family import (
     check_dimension,
     check_positive,
     check_scatter,
+    check_sums,
     guess_variances,
+    integrate_columns,
     log_inverse_gamma,
     log_inverse_gamma_marginal,
     sample_inverse_gamma,
     unchanged,
 )
 from coaltree.model.pooled import PooledWishart
-from coaltree.model.roots import DenseRoot, DiagonalRoot
+from coaltree.model.roots import DiagonalRoot, root_of
 from coaltree.model.wishart import HuangWand, InverseWishart
-from coaltree.validation import check_array, check_choice, check_covariance
+from coaltree.validation import check_array, check_choice, check_covariance, is_diagonal
 
 Floats = npt.NDArray[np.float64]
 
@@ -73,19 +77,21 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Fixed:
-    """A known Φ, (d, d)."""
+    """A known Φ, (d, d), or the variances (d,) of a diagonal one."""
 
     matrix: Any
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "matrix", check_covariance(self.matrix))
 
+    @property
+    def diagonal_only(self) -> bool:
+        """Whether the known matrix is diagonal."""
+        return self.matrix.ndim == 1 or is_diagonal(self.matrix)
+
     def start(self, guess: Any = None) -> State:
         """Return the known matrix."""
-        variances = np.diag(self.matrix)
-        if np.array_equal(self.matrix, np.diag(variances)):
-            return State({}, DiagonalRoot(variances))
-        return State({}, DenseRoot.of(self.matrix))
+        return State({}, root_of(self.matrix))
 
     def from_values(self, values: Values, d: int) -> State:
         """Return the known matrix."""
@@ -94,7 +100,10 @@ class Fixed:
 
     def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
         """Return the state: there is nothing to learn."""
-        check_scatter(S, m, len(self.matrix), per_column=True)
+        if self.diagonal_only:
+            check_sums(S, m, state.d)
+        else:
+            check_scatter(S, m, state.d)
         return state
 
     def integrated(self, state: State, rng: np.random.Generator) -> None:
@@ -128,6 +137,7 @@ class Spherical(Linear):
     shape: float = DEFAULT_SHAPE
     scale: float = DEFAULT_SCALE
     value = "variance"
+    diagonal_only = True
 
     def __post_init__(self) -> None:
         check_positive(self.shape, "shape")
@@ -149,18 +159,18 @@ class Spherical(Linear):
 
     def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
         """Draw φ | S ~ IG(shape + md/2, scale + tr S/2)."""
-        S, m = check_scatter(S, m, state.d, per_column=True)
+        sums, m = check_sums(S, m, state.d)
         shape = self.shape + 0.5 * float(np.sum(np.broadcast_to(m, state.d)))
-        draw = sample_inverse_gamma(shape, self.scale + 0.5 * float(np.trace(S)), rng)
+        draw = sample_inverse_gamma(shape, self.scale + 0.5 * float(sums.sum()), rng)
         return self.from_values({"variance": draw}, state.d)
 
     def integrated(self, state: State, rng: np.random.Generator) -> Integrated:
         """Integrate out φ."""
-
-        def log_marginal(u: Floats) -> float:
-            return log_inverse_gamma_marginal(self.shape, self.scale, u.size, np.square(u).sum())
-
-        return Integrated(unchanged, log_marginal, partial(self.update, state))
+        return integrate_columns(
+            unchanged,
+            lambda sums, m: log_inverse_gamma_marginal(self.shape, self.scale, m * len(sums), sums.sum()),
+            partial(self.update, state),
+        )
 
     def log_prior(self, state: State) -> float:
         """Log density of φ."""
@@ -178,6 +188,7 @@ class Diagonal(Linear):
     shape: float = DEFAULT_SHAPE
     scale: float = DEFAULT_SCALE
     value = "variances"
+    diagonal_only = True
 
     def __post_init__(self) -> None:
         check_positive(self.shape, "shape")
@@ -201,18 +212,18 @@ class Diagonal(Linear):
 
     def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
         """Draw φ_j | S ~ IG(shape + m_j/2, scale + S_jj/2)."""
-        S, m = check_scatter(S, m, state.d, per_column=True)
+        sums, m = check_sums(S, m, state.d)
         shape = self.shape + 0.5 * np.broadcast_to(m, state.d)
-        draw = sample_inverse_gamma(shape, self.scale + 0.5 * np.diag(S), rng)
+        draw = sample_inverse_gamma(shape, self.scale + 0.5 * sums, rng)
         return self.from_values({"variances": draw}, state.d)
 
     def integrated(self, state: State, rng: np.random.Generator) -> Integrated:
         """Integrate out all φ_j."""
-
-        def log_marginal(u: Floats) -> float:
-            return log_inverse_gamma_marginal(self.shape, self.scale, len(u), np.square(u).sum(axis=0))
-
-        return Integrated(unchanged, log_marginal, partial(self.update, state))
+        return integrate_columns(
+            unchanged,
+            lambda sums, m: log_inverse_gamma_marginal(self.shape, self.scale, m, sums),
+            partial(self.update, state),
+        )
 
     def log_prior(self, state: State) -> float:
         """Log density of φ."""
@@ -225,10 +236,10 @@ class Diagonal(Linear):
 
 
 def as_family(covariance: Any, coordinates: Any = None, d: int | None = None) -> CovarianceFamily:
-    """Return the family a user means: a name, a (d, d) matrix, a scikit-learn kernel over `coordinates`, or a family.
+    """Return the family a user means: a name, a matrix, a scikit-learn kernel over `coordinates`, or a family.
 
-    "spherical", "diagonal" and "wishart" (Huang–Wand) carry their default priors. With `d`, matrices and coordinates
-    must match it.
+    "spherical", "diagonal" and "wishart" (Huang–Wand) carry their default priors. A matrix is (d, d), or the (d,)
+    variances of a diagonal one. With `d`, matrices and coordinates must match it.
     """
     if isinstance(covariance, CovarianceFamily) and not isinstance(covariance, type):
         return covariance
@@ -241,8 +252,8 @@ def as_family(covariance: Any, coordinates: Any = None, d: int | None = None) ->
 
     if not isinstance(covariance, gp.Kernel):
         raise TypeError(
-            'covariance must be "spherical", "diagonal", "wishart", a (d, d) array, a scikit-learn kernel or a family '
-            f"of coaltree.model.covariance, got {covariance!r}."
+            'covariance must be "spherical", "diagonal", "wishart", a (d, d) array, d variances, a scikit-learn '
+            f"kernel or a family of coaltree.model.covariance, got {covariance!r}."
         )
     family = gp.GaussianProcess(covariance, coordinates)
     if d is not None:

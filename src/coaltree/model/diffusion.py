@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import solve_triangular
 
 from coaltree._compile import kernel
 from coaltree.memory import check_leaves
 from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
+from coaltree.model.roots import DiagonalRoot, root_of
 from coaltree.randomness import RandomState, as_generator
 from coaltree.tree import Tree
 from coaltree.validation import check_array, check_count, check_covariance, check_data, check_leaf_noise
@@ -43,6 +43,8 @@ class Messages(NamedTuple):
     mean: Floats  # (2n−1, d)
     variance: Floats  # (2n−1,), in units of Φ
     merge_variance: Floats  # (n−1,), v
+    distance: Floats  # (n−1,), ‖m_i − m_j‖²
+    sums: Floats  # (d,), Σ_k u_kj² of the contrasts u
 
     def contrasts(self, tree: Tree) -> Floats:
         """Return u_k = (m_i − m_j)/√v_k, (n−1, d), of the tree they were passed on."""
@@ -59,13 +61,12 @@ class NodePosterior(NamedTuple):
 
 
 def whiten(X: Any, covariance: Any = None) -> Whitened:
-    """Whiten the rows of X by the covariance (None: the identity)."""
+    """Whiten the rows of X by the covariance: (d, d), (d,) variances of a diagonal one, or None for the identity."""
     X = check_data(X)
     if covariance is None:
         return Whitened(X, 0.0)
-    factor = np.linalg.cholesky(check_covariance(covariance, X.shape[1]))
-    rows = solve_triangular(factor, X.T, lower=True).T
-    return Whitened(np.ascontiguousarray(rows), 2.0 * float(np.log(np.diag(factor)).sum()))
+    root = root_of(check_covariance(covariance, X.shape[1]))
+    return Whitened(root.whiten(X), root.log_det)
 
 
 # Rows whose inner products are formed at once: the block stays in cache while it is packed.
@@ -158,8 +159,17 @@ def leaf_distances(X: Any, covariance: Any, leaf_noise: Any) -> tuple[Floats, Fl
 
 
 @kernel
-def _messages(children: Ints, times: Floats, mean: Floats, variance: Floats, merge_variance: Floats) -> None:
+def _messages(
+    children: Ints,
+    times: Floats,
+    mean: Floats,
+    variance: Floats,
+    merge_variance: Floats,
+    distance: Floats,
+    sums: Floats,
+) -> None:
     n = mean.shape[0] - times.size
+    sums[:] = 0.0
     for k in range(times.size):
         i, j = children[k]
         var_i = variance[i] + times[k] - (times[i - n] if i >= n else 0.0)
@@ -171,6 +181,10 @@ def _messages(children: Ints, times: Floats, mean: Floats, variance: Floats, mer
         variance[n + k] = var_i * weight
         for column in range(mean.shape[1]):
             mean[n + k, column] = weight * mean[i, column] + (1.0 - weight) * mean[j, column]
+            sums[column] += (mean[i, column] - mean[j, column]) ** 2 / v
+        distance[k] = 0.0
+        for column in range(mean.shape[1]):  # apart, because a sum in order keeps a loop from being vectorised
+            distance[k] += (mean[i, column] - mean[j, column]) ** 2
 
 
 def _check_rows(tree: Tree, X: Floats) -> None:
@@ -182,14 +196,19 @@ def messages(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Messages:
     """Upward pass. Independent of Φ, which only scales the messages."""
     X = check_data(X)
     _check_rows(tree, X)
-    n = tree.n_leaves
-    mean = np.empty((2 * n - 1, X.shape[1]))
+    return pass_up(tree, X, check_leaf_noise(leaf_noise, len(X)))
+
+
+def pass_up(tree: Tree, X: Floats, leaf_noise: Floats) -> Messages:
+    """`messages` of a table and noise, (n,), that are known to be right: loops call it often."""
+    n, d = X.shape
+    mean = np.empty((2 * n - 1, d))
     mean[:n] = X
     variance = np.empty(2 * n - 1)
-    variance[:n] = check_leaf_noise(leaf_noise, n)
-    merge_variance = np.empty(n - 1)
-    _messages(tree.children, tree.times, mean, variance, merge_variance)
-    return Messages(mean, variance, merge_variance)
+    variance[:n] = leaf_noise
+    up = Messages(mean, variance, np.empty(n - 1), np.empty(n - 1), np.empty(d))
+    _messages(tree.children, tree.times, *up)
+    return up
 
 
 def contrasts(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Floats:
@@ -197,9 +216,15 @@ def contrasts(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Floats:
     return messages(tree, X, leaf_noise).contrasts(tree)
 
 
-def scatter(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Floats:
-    """Return S = Σ_k u_k u_kᵀ, shape (d, d): all that the data and the tree say about Φ."""
-    u = contrasts(tree, X, leaf_noise)
+def scatter(tree: Tree, X: Any, leaf_noise: Any = 0.0, diagonal: bool = False) -> Floats:
+    """Return S = Σ_k u_k u_kᵀ, shape (d, d): all that the data and the tree say about Φ; or its `diagonal` alone, (d,).
+
+    The diagonal costs O(nd), and is all that a diagonal Φ needs.
+    """
+    up = messages(tree, X, leaf_noise)
+    if diagonal:
+        return up.sums
+    u = up.contrasts(tree)
     return u.T @ u
 
 
@@ -210,25 +235,28 @@ def log_likelihood(tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any =
     """
     if missing.any_missing(X):
         X = check_data(X, missing=True)
-        phi = check_covariance(covariance, X.shape[1])
-        variances = np.diag(phi)
-        if np.any(phi != np.diag(variances)):
+        root = root_of(check_covariance(covariance, X.shape[1]))
+        if not isinstance(root, DiagonalRoot):
             raise ValueError("covariance must be diagonal where X has missing entries. Impute them first.")
         _check_rows(tree, X)
-        return missing.log_likelihood(tree, X, variances, check_leaf_noise(leaf_noise, len(X)))
-    whitened = whiten(X, covariance)
-    up = messages(tree, whitened.rows, leaf_noise)
-    v = up.merge_variance
-    gaps = up.mean[tree.children[:, 0]] - up.mean[tree.children[:, 1]]
-    eps = np.einsum("ij,ij->i", gaps, gaps)
-    n_merges, d = gaps.shape
+        return missing.log_likelihood(tree, X, root.variances, check_leaf_noise(leaf_noise, len(X)))
+    rows, log_det = whiten(X, covariance)
+    _check_rows(tree, rows)
+    return log_density(tree, rows, check_leaf_noise(leaf_noise, len(rows))) - 0.5 * (len(rows) - 1) * log_det
+
+
+def log_density(tree: Tree, rows: Floats, leaf_noise: Floats) -> float:
+    """`log_likelihood` under Φ = I of a complete table and noise, (n,), that are known to be right."""
+    up = pass_up(tree, rows, leaf_noise)
+    v, eps = up.merge_variance, up.distance
+    n_merges, d = len(v), rows.shape[1]
     if not np.all(np.isfinite(eps)):
         raise ValueError("X is too large for its covariance: squared whitened distances overflow. Rescale X.")
     if np.any((v == 0.0) & (eps > 0.0)):  # different values at the same point of the tree
         return -math.inf
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         exponent = np.where(eps > 0, eps / v, 0.0).sum()
-        constant = n_merges * (d * math.log(2.0 * math.pi) + whitened.log_det)
+        constant = n_merges * d * math.log(2.0 * math.pi)
         return -0.5 * float(d * np.log(v).sum() + exponent + constant)
 
 
@@ -241,8 +269,8 @@ def log_joint(tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any = 0.0)
         A tree over the rows of X.
     X : array-like (n, d)
         One row per leaf. NaN entries are integrated out, which takes a diagonal covariance.
-    covariance : array-like (d, d), optional
-        Covariance Φ of the diffusion per unit of time. Default: the identity.
+    covariance : array-like (d, d) or (d,), optional
+        Covariance Φ of the diffusion per unit of time, or the variances of a diagonal one. Default: the identity.
     leaf_noise : float or array-like (n,)
         Variance of each leaf around its true value, in units of the covariance.
 
@@ -294,8 +322,8 @@ def sample_nodes(
     share, conditional = _from_parent(up, tree)
     parents = tree.parents()
     d = X.shape[1]
-    factor = np.linalg.cholesky(check_covariance(covariance, d))
-    nodes = as_generator(random_state).standard_normal((size, 2 * tree.n_leaves - 1, d)) @ factor.T
+    phi = root_of(check_covariance(covariance, d))
+    nodes = phi.colour(as_generator(random_state).standard_normal((size, 2 * tree.n_leaves - 1, d)))
     root = 2 * tree.n_leaves - 2
     nodes[:, root] = up.mean[root] + math.sqrt(up.variance[root]) * nodes[:, root]
     for node in range(root - 1, -1, -1):
@@ -317,8 +345,9 @@ def sample_data(
     ----------
     tree : Tree
         The tree.
-    covariance : array-like (d, d) or int
-        Covariance Φ of the diffusion per unit of time; an int d stands for the identity.
+    covariance : array-like (d, d) or (d,), or int
+        Covariance Φ of the diffusion per unit of time, or the variances of a diagonal one; an int d stands for the
+        identity.
     leaf_noise : float or array-like (n,)
         In units of the covariance; it lengthens the branches to the leaves.
     random_state : int, Generator, …
@@ -331,14 +360,14 @@ def sample_data(
     ndarray (n, d)
     """
     if np.ndim(covariance) == 0:
-        phi = np.eye(check_count(covariance, "covariance (as a dimension d)", at_least=1))
+        phi = root_of(np.ones(check_count(covariance, "covariance (as a dimension d)", at_least=1)))
     else:
-        phi = check_covariance(covariance)
-    n, d = tree.n_leaves, len(phi)
+        phi = root_of(check_covariance(covariance))
+    n, d = tree.n_leaves, phi.d
     noise = check_leaf_noise(leaf_noise, n)
     times, parents = tree.node_times(), tree.parents()
     branch = np.append(np.maximum(times[parents[:-1]] - times[:-1], 0.0), 0.0)
-    values = as_generator(random_state).standard_normal((2 * n - 1, d)) @ np.linalg.cholesky(phi).T
+    values = phi.colour(as_generator(random_state).standard_normal((2 * n - 1, d)))
     with np.errstate(over="ignore", invalid="ignore"):
         branch[:n] += noise
         values *= np.sqrt(branch)[:, None]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
-from coaltree.model.roots import Root
+from coaltree.model.roots import DiagonalRoot, Root, diagonal_of
 from coaltree.validation import check_array, check_count
 
 Floats = npt.NDArray[np.float64]
@@ -45,20 +45,39 @@ class State:
         """Lower Cholesky factor of Φ, (d, d)."""
         return math.sqrt(self.amplitude) * self.root.factor
 
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether Φ is diagonal by its family, so that nothing (d, d) is needed of it."""
+        return isinstance(self.root, DiagonalRoot)
+
     def matrix(self) -> Floats:
         """Φ, (d, d)."""
         return self.amplitude * self.root.matrix()
 
+    def variances(self) -> Floats:
+        """Diagonal of Φ, (d,)."""
+        if isinstance(self.root, DiagonalRoot):
+            return self.amplitude * self.root.variances
+        return np.diag(self.matrix())
+
+    def compact(self) -> Floats:
+        """Φ as every function takes it: the variances (d,) if it is diagonal, else the matrix (d, d)."""
+        return self.variances() if self.is_diagonal else self.matrix()
+
     def whiten(self, rows: Floats) -> Floats:
         """Return W, (n, d), with W Wᵀ = X Φ⁻¹ Xᵀ, by whichever square root of Φ is cheapest."""
+        if self.is_diagonal:
+            return rows / np.sqrt(self.variances())
         return self.root.whiten(rows) / math.sqrt(self.amplitude)
 
     def trace_solve(self, S: Floats) -> float:
-        """tr(Φ⁻¹ S)."""
+        """tr(Φ⁻¹ S). If Φ is diagonal, S may be given by its diagonal (d,)."""
+        if S.ndim == 1 and not self.is_diagonal:
+            raise ValueError(f"S must be a (d, d) matrix under a full covariance, got its diagonal {S.shape}.")
         return self.root.trace_solve(S) / self.amplitude
 
     def log_likelihood(self, S: Floats, m: int) -> float:
-        """−(m/2) log|Φ| − ½ tr(Φ⁻¹ S): log p(X | tree, Φ) up to terms without Φ."""
+        """−(m/2) log|Φ| − ½ tr(Φ⁻¹ S): log p(X | tree, Φ) up to terms without Φ. S as in `trace_solve`."""
         return -0.5 * (m * self.log_det + self.trace_solve(S))
 
 
@@ -71,14 +90,20 @@ class Integrated(NamedTuple):
     rows: Callable[[Floats], Floats]  # X as `log_marginal` wants it
     log_marginal: Callable[[Floats], float]  # of the contrasts of such rows, (m, d), up to a constant
     draw: Callable[[Floats, int, np.random.Generator], State]  # given S and m, of X itself
+    # `log_marginal` from Σ_k u_kj², (d,), and m, where these suffice: no contrast need be kept.
+    log_marginal_of_sums: Callable[[Floats, int], float] | None = None
 
 
 @runtime_checkable
 class CovarianceFamily(Protocol):
-    """A prior on Φ with an MCMC kernel for its posterior given S and m. Families and states are never changed."""
+    """A prior on Φ with an MCMC kernel for its posterior given S and m. Families and states are never changed.
+
+    A family of diagonal Φ says so by an attribute `diagonal_only = True`: it is then given S, and the guess it starts
+    from, as diagonals (d,), and nothing of size (d, d) is ever formed.
+    """
 
     def start(self, guess: Any) -> State:
-        """Return a place to begin, from a rough (d, d) covariance such as that of the data."""
+        """Return a place to begin, from a rough covariance such as that of the data: (d, d), or variances (d,)."""
         ...
 
     def from_values(self, values: Values, d: int) -> State:
@@ -117,6 +142,11 @@ class CovarianceFamily(Protocol):
         ...
 
 
+def diagonal_only(family: CovarianceFamily) -> bool:
+    """Whether a family needs no more than the diagonals (d,) of S and of a guess."""
+    return bool(getattr(family, "diagonal_only", False))
+
+
 def check_positive(value: Any, name: str) -> float:
     """Return a positive finite number."""
     number = float(check_array([value], name, 1)[0])
@@ -133,27 +163,41 @@ def check_dimension(d: Any, known: int | None = None) -> int:
     return size
 
 
-def check_scatter(S: Any, m: Any, d: int, per_column: bool = False) -> tuple[Floats, Any]:
-    """Return S (d, d) and the number of contrasts behind it: an int, or (d,) counts where columns may differ."""
+def check_scatter(S: Any, m: Any, d: int) -> tuple[Floats, int]:
+    """Return S (d, d) and the number of contrasts behind it."""
     S = check_array(S, "S", 2)
     if S.shape != (d, d):
         raise ValueError(f"S must be ({d}, {d}) like the covariance, got shape {S.shape}.")
-    if np.any(np.diag(S) < 0):
-        raise ValueError("S must be a sum of u uᵀ, but its diagonal has negative entries.")
-    if per_column and np.ndim(m) == 1:
+    _check_sums(np.diag(S))
+    return S, check_count(m, "m", at_least=0)
+
+
+def check_sums(S: Any, m: Any, d: int) -> tuple[Floats, Any]:
+    """Return the diagonal (d,) of S, given by it or as (d, d), and an int m, or (d,) counts where columns differ."""
+    S = check_array(S, "S", 1 if np.ndim(S) == 1 else 2)
+    if S.shape not in ((d,), (d, d)):
+        raise ValueError(f"S must be ({d}, {d}) like the covariance, or its diagonal ({d},), got shape {S.shape}.")
+    sums = diagonal_of(S)
+    _check_sums(sums)
+    if np.ndim(m) == 1:
         counts = np.asarray(m)
         if counts.shape != (d,) or counts.dtype.kind not in "iu" or np.any(counts < 0):
             raise ValueError(f"m must be a count or {d} counts, one per column, got {m!r}.")
-        return S, counts
-    return S, check_count(m, "m", at_least=0)
+        return sums, counts
+    return sums, check_count(m, "m", at_least=0)
+
+
+def _check_sums(sums: Floats) -> None:
+    if np.any(sums < 0):
+        raise ValueError("S must be a sum of u uᵀ, but its diagonal has negative entries.")
 
 
 def guess_variances(guess: Any) -> Floats:
     """Return the variances (d,) of a rough covariance, all positive: a constant column gets a millionth of the mean."""
-    guess = check_array(guess, "guess", 2)
-    if guess.shape[0] != guess.shape[1] or guess.shape[0] < 1:
-        raise ValueError(f"guess must be a square matrix, a rough covariance, got shape {guess.shape}.")
-    variances: Floats = np.diag(guess)
+    guess = check_array(guess, "guess", 1 if np.ndim(guess) == 1 else 2)
+    if guess.size < 1 or guess.shape[0] != guess.shape[-1]:
+        raise ValueError(f"guess must be a square matrix, a rough covariance, or variances, got shape {guess.shape}.")
+    variances = diagonal_of(guess)
     if np.any(variances < 0) or not np.any(variances > 0):
         raise ValueError("guess must have a non-negative diagonal with a positive entry: is every column constant?")
     floor = 1e-6 * float(variances.mean())
@@ -185,6 +229,15 @@ def log_inverse_gamma_marginal(shape: float, scale: float, m: float, sums: Any) 
     return -(shape + 0.5 * m) * float(np.log(scale + 0.5 * sums).sum())
 
 
+def integrate_columns(
+    rows: Callable[[Floats], Floats],
+    log_marginal: Callable[[Floats, int], float],
+    draw: Callable[[Floats, int, np.random.Generator], State],
+) -> Integrated:
+    """Φ integrated out where Σ_k u_kj², (d,), and m are all that `log_marginal` needs of the contrasts."""
+    return Integrated(rows, lambda u: log_marginal(np.einsum("kj,kj->j", u, u), len(u)), draw, log_marginal)
+
+
 def median(states: Sequence[State], name: str) -> Any:
     """Median of one named value over states."""
     if not len(states):
@@ -196,6 +249,7 @@ class Linear(CovarianceFamily):
     """Shared by families whose one value is Φ itself, or the free part of it: dividing Φ by c divides the value."""
 
     value: str  # its name
+    diagonal_only = False
 
     def n_free(self, d: int) -> int:
         """Count the free entries of Φ."""

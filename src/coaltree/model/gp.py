@@ -41,6 +41,7 @@ from coaltree.model.family import (
     check_positive,
     check_scatter,
     guess_variances,
+    integrate_columns,
     log_inverse_gamma,
     log_inverse_gamma_marginal,
     median,
@@ -267,15 +268,15 @@ class GaussianProcess(CovarianceFamily):
         if self.amplitude is not None:
             return None
 
-        def log_marginal(u: Floats) -> float:
-            return log_inverse_gamma_marginal(self.shape, self.scale, u.size, np.square(u).sum())
+        def log_marginal(sums: Floats, m: int) -> float:
+            return log_inverse_gamma_marginal(self.shape, self.scale, m * self.d, sums.sum())
 
         def draw(S: Floats, m: int, rng: np.random.Generator) -> State:
             trace = max(state.root.trace_solve(S), 0.0)
             amplitude = sample_inverse_gamma(self.shape + 0.5 * m * self.d, self.scale + 0.5 * trace, rng)
             return self._with_amplitude(state, float(amplitude))
 
-        return Integrated(state.root.whiten, log_marginal, draw)
+        return integrate_columns(state.root.whiten, log_marginal, draw)
 
     def log_prior(self, state: State) -> float:
         """Log density of (amplitude, θ), up to the prior probability that K(θ) is positive definite."""

@@ -91,9 +91,9 @@ def column_messages(tree: Tree, X: Floats, leaf_noise: Floats) -> ColumnMessages
 
 
 def scatter(tree: Tree, X: Floats, leaf_noise: Floats) -> tuple[Floats, Ints]:
-    """Return diag(Σ_k u_kj²), (d, d), and the contrasts in each column, (d,): what a diagonal Φ is drawn from."""
+    """Return Σ_k u_kj² and the contrasts in each column, both (d,): what a diagonal Φ is drawn from."""
     u = column_messages(tree, X, leaf_noise).contrast
-    return np.diag(np.nansum(u * u, axis=0)), np.count_nonzero(~np.isnan(u), axis=0)
+    return np.nansum(u * u, axis=0), np.count_nonzero(~np.isnan(u), axis=0)
 
 
 def log_likelihood(tree: Tree, X: Floats, variances: Floats, leaf_noise: Floats) -> float:

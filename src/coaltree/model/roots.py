@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack, solve_triangular
 
+from coaltree.validation import is_diagonal
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -45,6 +47,10 @@ class Root(Protocol):
 
     def whiten(self, rows: Floats) -> Floats:
         """Return rows W, (n, d), with W Wᵀ = X Φ⁻¹ Xᵀ."""
+        ...
+
+    def colour(self, rows: Floats) -> Floats:
+        """Return rows, (…, d), of covariance Φ from rows of covariance I."""
         ...
 
     def trace_solve(self, S: Floats) -> float:
@@ -81,9 +87,13 @@ class DiagonalRoot:
         """Rows over their standard deviations."""
         return rows / np.sqrt(self.variances)
 
+    def colour(self, rows: Floats) -> Floats:
+        """Rows times the standard deviations."""
+        return rows * np.sqrt(self.variances)
+
     def trace_solve(self, S: Floats) -> float:
-        """tr(Φ⁻¹ S)."""
-        return float((np.diag(S) / self.variances).sum())
+        """tr(Φ⁻¹ S) of S, (d, d), or of its diagonal, (d,)."""
+        return float((diagonal_of(S) / self.variances).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +125,11 @@ class DenseRoot:
     def whiten(self, rows: Floats) -> Floats:
         """Solve against the factor."""
         return np.ascontiguousarray(solve_triangular(self.factor, rows.T, lower=True).T)
+
+    def colour(self, rows: Floats) -> Floats:
+        """Multiply by the factor."""
+        coloured: Floats = rows @ self.factor.T
+        return coloured
 
     @property
     def precision(self) -> Floats:
@@ -172,6 +187,11 @@ class KroneckerRoot:
             rotated = np.tensordot(rotated, vectors, axes=(1, 0))
         return rotated.reshape(-1, self.d) / np.sqrt(self.eigenvalues)
 
+    def colour(self, rows: Floats) -> Floats:
+        """Multiply by the Cholesky factor."""
+        coloured: Floats = rows @ self.factor.T
+        return coloured
+
     def trace_solve(self, S: Floats) -> float:
         """tr(Φ⁻¹ S)."""
         return self.trace_folded(fold(S, self.order, tuple(map(len, self.vectors))))
@@ -182,6 +202,19 @@ class KroneckerRoot:
             first, second = np.triu_indices(len(vectors))
             folded = np.tensordot(folded, vectors[first] * vectors[second], axes=(0, 0))
         return float((folded.ravel() / self.eigenvalues).sum())
+
+
+def diagonal_of(S: Floats) -> Floats:
+    """Return the diagonal (d,) of a matrix, which may be given by it alone."""
+    return S if S.ndim == 1 else np.diag(S)
+
+
+def root_of(covariance: Floats) -> DiagonalRoot | DenseRoot:
+    """Root of a checked Φ: the variances (d,) of a diagonal one, or a (d, d) matrix, diagonal or full."""
+    variances = diagonal_of(covariance)
+    if covariance.ndim == 1 or is_diagonal(covariance):
+        return DiagonalRoot(variances)
+    return DenseRoot.of(covariance)
 
 
 def fold(S: Floats, order: Ints, shape: tuple[int, ...]) -> Floats:

@@ -45,7 +45,8 @@ class Full(Linear):
 
     def start(self, guess: Any) -> State:
         """Take the variances, without correlations: `guess` may be singular, as when n ≤ d."""
-        return self.from_values({"covariance": np.diag(guess_variances(guess))}, len(guess))
+        variances = guess_variances(guess)
+        return self.from_values({"covariance": np.diag(variances)}, len(variances))
 
     def from_values(self, values: Values, d: int) -> State:
         """Rebuild from {"covariance": Φ}."""
@@ -108,7 +109,7 @@ class InverseWishart(Full):
         if np.ndim(self.scale) == 0:
             check_positive(self.scale, "scale")
         else:
-            object.__setattr__(self, "scale", check_covariance(self.scale))
+            object.__setattr__(self, "scale", check_covariance(check_array(self.scale, "scale", 2)))
 
     def parameters(self, d: int) -> tuple[float, Floats]:
         """Return df and Ψ in dimension d."""
