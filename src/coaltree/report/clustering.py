@@ -242,7 +242,7 @@ def _diagnostic_blocks(result: ClusteringResult) -> list[Block]:
     kept = {name: np.asarray(values)[result.burn_in :] for name, values in result.trace.items()}
     rows = [row for name, values in kept.items() for row in _trace_rows(name, values)]
     blocks = [
-        _verdict(posterior, rows),
+        _verdict(result, rows),
         facts(
             {
                 "trees in the posterior": len(posterior),
@@ -275,8 +275,8 @@ def _n_supported(result: ClusteringResult) -> int | str:
     return int((result.support[:-1] >= 0.5).sum())
 
 
-def _verdict(posterior: TreePosterior, rows: list[dict[str, Any]]) -> Block:
-    doubts = []
+def _verdict(result: ClusteringResult, rows: list[dict[str, Any]]) -> Block:
+    posterior, doubts = result.posterior, []
     if len(posterior) == 1:
         doubts.append(
             "No supports: there is one tree only, so nothing here tells of doubt, and the matrix above is certain by "
@@ -300,6 +300,8 @@ def _verdict(posterior: TreePosterior, rows: list[dict[str, Any]]) -> Block:
         )
     if doubts:
         return note(*doubts, kind="warning")
+    if result.warnings:
+        return note("No warning sign besides those at the top of the page.", kind="warning")
     return note("No warning sign in the diagnostics below.", kind="good")
 
 

@@ -1,6 +1,6 @@
 """What the interactive tree of a report is drawn from, in few enough bytes for 100 000 rows.
 
-A row takes about 30 bytes of the page besides its name, which has up to 16 of them, and one or two for each value of the
+A row takes about 30 bytes of the page besides its name, which has up to 20 of them, and one or two for each value of the
 data. The page finds sizes, the order of the rows, cuts and means of clades by itself.
 """
 
@@ -22,7 +22,7 @@ _MOST_FINE = 500_000  # values of the data in two bytes each; of more, one byte 
 _MOST_VALUES = 1_700_000  # beyond, columns are left out
 _FINE, _COARSE = 32_766, 253  # largest codes
 _MISSING = 255
-_MOST_NAME_BYTES = 1_600_000
+_MOST_NAME_BYTES = 2_000_000
 _SHORTEST_NAME = 8
 _SUPPORT_CODES = 65_534
 _HEAT_LIMIT = 2.5

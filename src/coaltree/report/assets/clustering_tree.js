@@ -117,7 +117,7 @@ coaltree.widget("clustering", (root, data) => {
     });
     const closed = layout.tips.filter(layout.isClosed).length;
     const told = closed
-      ? `${closed} clades are closed (triangles): click one to open it.` : "Every row of this branch is shown.";
+      ? `Closed clades are triangles, ${closed} of ${count()} branches: click one to open it.` : "Every row of this branch is shown.";
     panel.replaceChildren(...steps.flatMap((step, i) => (i ? [" › ", step] : [step])), element("span", { class: "told", text: told }));
   }
 
