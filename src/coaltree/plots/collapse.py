@@ -25,7 +25,9 @@ class Collapsed(NamedTuple):
     times: FloatArray  # (T,): when the clade of each tip merged, zero for leaves
 
 
-def open_clades(tree: Tree, max_tips: int, support: FloatArray | None = None, n_clusters: int | None = None) -> IntArray:
+def open_clades(
+    tree: Tree, max_tips: int, support: FloatArray | None = None, n_clusters: int | None = None
+) -> IntArray:
     """Choose the merges to show so that at most `max_tips` tips are left, sorted.
 
     The merges above the cut into `n_clusters` come first, if there is room for them. Then again and again the clade

@@ -123,7 +123,9 @@ def plot_dendrogram(
         None if shares is None else shares[closed.merges],
         min_support_shown,
         None if bars is None else bars[closed.merges],
-        tuple(texts[tip] if tip < n else f"{rows:,} leaves" for tip, rows in zip(closed.tips, closed.rows, strict=True)),
+        tuple(
+            texts[tip] if tip < n else f"{rows:,} leaves" for tip, rows in zip(closed.tips, closed.rows, strict=True)
+        ),
         # With too many clusters for the tips their borders lie inside the triangles.
         n_clusters if n_clusters is not None and n_clusters <= len(closed.tips) else None,
         time_scale,

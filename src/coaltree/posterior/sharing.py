@@ -1,7 +1,7 @@
 """Who shares a cluster, for any number of rows: of chosen rows, and of each row with its own cluster.
 
-`TreePosterior.coclustering` is an (n, n) matrix. What is asked of it of many rows takes O(n) for each tree: the cut of a
-tree is one label a row, and the table of labels against labels counts the pairs.
+`TreePosterior.coclustering` is an (n, n) matrix. What is asked of it where rows are many takes O(n) for each tree: the
+cut of a tree is one label a row, and the table of labels against labels counts the pairs.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def spread_rows(order: Ints, labels: Ints, most: int = N_SAMPLED) -> Ints:
         positions[start + ((np.arange(count) + 0.5) * size / count).astype(np.int64)]
         for start, size, count in zip(starts, sizes, wanted, strict=True)
     ]
-    return order[np.sort(np.concatenate(chosen))]
+    rows: Ints = order[np.sort(np.concatenate(chosen))]
+    return rows
 
 
 def sharing_of_rows(posterior: TreePosterior, rows: Ints, n_clusters: int) -> Floats:

@@ -279,8 +279,8 @@ def _verdict(result: ClusteringResult, rows: list[dict[str, Any]]) -> Block:
     posterior, doubts = result.posterior, []
     if len(posterior) == 1:
         doubts.append(
-            "No supports: there is one tree only, so nothing here tells of doubt, and the matrix above is certain by "
-            "construction. Sample trees to learn what to believe."
+            "There is one tree only, so there are no supports, nothing here tells of doubt, and the matrix above is "
+            "certain by construction. Sample trees to learn what to believe."
         )
     elif posterior.ess < _LOW_ESS:
         doubts.append(

@@ -1,7 +1,7 @@
 """What the interactive tree of a report is drawn from, in few enough bytes for 100 000 rows.
 
-A row takes about 30 bytes of the page besides its name, which has up to 20 of them, and one or two for each value of the
-data. The page finds sizes, the order of the rows, cuts and means of clades by itself.
+A row takes about 30 bytes of the page, its name up to 20, and each of its values one or two. The page finds sizes, the
+order of the rows, cuts and means of clades by itself.
 """
 
 from __future__ import annotations

@@ -7,7 +7,9 @@ coaltree.widget("clustering", (root, data) => {
   const { n, nodeTime, children, heat } = model;
   const layout = clustering.makeLayout(model);
   const { place, first, last } = layout;
-  Object.assign(clustering.shared, { model, layout });
+  /** Where a tip is drawn, in CSS pixels of the canvas: the middle of its rows' end. */
+  const placeOf = (tip) => [box.right - 4, y(place[tip])];
+  Object.assign(clustering.shared, { model, layout, placeOf });
   const find = (selector) => root.querySelector(selector);
   const canvas = find("canvas.tree");
   const slider = find("#cut-slider"), number = find("#cut-number"), scale = find("#time-scale"), search = find("#find");
