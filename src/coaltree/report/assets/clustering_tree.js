@@ -29,7 +29,7 @@ coaltree.widget("clustering", (root, data) => {
   // ---- time and places
 
   const positive = model.times.find((time) => time > 0) || 1;
-  const floor = model.times[Math.floor(0.05 * (n - 1))] * 0.7 || positive;
+  let floor = positive; // of the logarithmic axis: below all but the earliest merges that are shown
   const bend = {
     linear: (t) => t,
     sqrt: (t) => Math.sqrt(t),
@@ -50,6 +50,8 @@ coaltree.widget("clustering", (root, data) => {
     const most = size(model, root) <= SMALL ? SMALL : Number(tipsShown.value);
     layout.show(root, most, now.k <= most ? now.top : Infinity);
     heatImage = null;
+    const times = [...layout.open, ...layout.tips.filter(layout.isClosed)].map((node) => nodeTime[node]).sort((a, b) => a - b);
+    floor = times[Math.floor(0.05 * times.length)] * 0.7 || positive;
     if (!layout.isShown(focused)) focused = -1;
     hovered = -1;
     wholeView();
@@ -400,16 +402,17 @@ coaltree.widget("clustering", (root, data) => {
     pen.font = `${fontSize}px system-ui, sans-serif`;
     const most = Math.floor((box.width - box.labelLeft) / (0.52 * fontSize));
     for (let i = Math.max(Math.floor(view.from), 0); i <= Math.min(Math.ceil(view.to), count() - 1); i++) {
-      pen.fillText(clip(tipName(layout.tips[i]).replace(/\s+/g, " "), most), box.labelLeft, y(i));
+      pen.fillText(clip(tipName(layout.tips[i], most).replace(/\s+/g, " "), most), box.labelLeft, y(i));
     }
   }
 
-  function tipName(node) {
+  function tipName(node, most) {
     if (node < n) return model.names[node];
+    const rows = size(model, node).toLocaleString("en");
     const whole = node < now.top && (node === ROOT || model.parent[node] >= now.top); // all of a cluster
     const share = supportOf(node);
-    return `${whole ? `${clusterOf(node) + 1}: ` : ""}${size(model, node).toLocaleString("en")} rows` +
-      (Number.isNaN(share) ? "" : `, ${percent(share)}`);
+    const text = `${whole ? `${clusterOf(node) + 1}: ` : ""}${rows} rows${Number.isNaN(share) ? "" : `, ${percent(share)}`}`;
+    return text.length <= most ? text : rows;
   }
 
   function drawClusterNames(pen, colour) {
@@ -452,12 +455,13 @@ coaltree.widget("clustering", (root, data) => {
     pen.lineTo(box.right, base);
     let previous = Infinity;
     for (const time of ticks()) {
-      const at = x(time);
-      if (at < box.left || at > previous - 34) continue;
+      const at = x(time), label = time > 0 && time < 1e-3 ? Number(time.toPrecision(4)).toExponential() : short(time);
+      const room = Math.max(34, pen.measureText(label).width + 10);
+      if (at < box.left || at > previous - room) continue;
       previous = at;
       pen.moveTo(at, base);
       pen.lineTo(at, base + 4);
-      pen.fillText(short(time), at, base + 6);
+      pen.fillText(label, at, base + 6);
     }
     pen.stroke();
     pen.fillText("merge time", (box.left + box.right) / 2, base + 20);
