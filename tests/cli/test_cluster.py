@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 import coaltree as ct
 from coaltree import formats
 from coaltree.cli import app, cluster
-from coaltree.cli.cluster import sureness
 from coaltree.cli.fit import Effort, FitOptions, fit_table, settle
 
 N = 14
@@ -226,7 +225,37 @@ def test_greedy_tree_of_an_incomplete_table(tmp_path):
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["parameters"]["method"] == "greedy"
     assert summary["log_evidence"] is None
-    assert "There is one tree only" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    report, newick, annotated = (
+        (tmp_path / "out" / name).read_text() for name in ("report.html", "tree.nwk", "tree.nex")
+    )
+    assert "There is one tree only" in report
+    assert "no supports: one greedy tree" in report
+    _, support = formats.newick_with_support(newick)
+    assert np.isnan(support).all()
+    assert "posterior=" not in annotated
+    rows = read_csv(tmp_path / "out" / "linkage.csv")
+    assert len(rows) == 19
+    assert {row[key] for row in rows for key in ("support", "time_low", "time_high")} == {""}
+
+
+def test_many_rows_have_files_of_a_bounded_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "MOST_PAIRED", 30)
+    monkeypatch.setattr("coaltree.posterior.sharing.spread_rows.__defaults__", (20,))
+    monkeypatch.setattr("coaltree.cli.results._MOST_NEXUS_LEAVES", 120)
+    np.save(tmp_path / "t.npy", np.random.default_rng(0).normal(size=(40, 2)))
+    result = invoke("cluster", tmp_path / "t.npy", "--out", tmp_path / "out", "--n-clusters", 3, *QUICK)
+    assert result.exit_code == 0, result.output
+    post = ct.TreePosterior.load(tmp_path / "out" / "posterior.npz")
+    with np.load(tmp_path / "out" / "coclustering.npz") as stored:
+        rows = [post.names.index(name) for name in stored["ids"]]
+        assert 18 <= len(rows) <= 24
+        np.testing.assert_allclose(stored["probability"], post.coclustering(3)[np.ix_(rows, rows)], atol=1e-6)
+    text = (tmp_path / "out" / "posterior.nex").read_text()
+    trees, weights = formats.nexus_with_weights(text)
+    assert len(trees) == 3
+    assert f"[3 of {len(post)} trees" in text
+    np.testing.assert_allclose(weights.sum(), 1.0)
+    np.testing.assert_allclose(trees[-1].cophenetic(), post[len(post) - 1].cophenetic(), rtol=1e-4)
 
 
 # ---- pieces
@@ -258,8 +287,3 @@ def test_scale_learned_from_greedy_trees_serves_the_sampler():
     assert fitted.burn_in == 2
     assert fitted.n_clusters == 2
     np.testing.assert_allclose(fitted.covariance[0, 0], np.median(fitted.trace["variance"][2:]), rtol=0.5)
-
-
-def test_sureness():
-    together = np.array([[1.0, 0.8, 0.6, 0.1], [0.8, 1.0, 0.4, 0.2], [0.6, 0.4, 1.0, 0.3], [0.1, 0.2, 0.3, 1.0]])
-    np.testing.assert_allclose(sureness(together, np.array([0, 0, 0, 1])), [0.7, 0.6, 0.5, 0.7])

@@ -23,6 +23,7 @@ from coaltree.cli.results import ANNOTATED, POSTERIOR_NEXUS, REPORT, TREE, timed
 from coaltree.cli.table import Table, TableError, read_table
 from coaltree.inference.learn import GREEDY
 from coaltree.posterior.diagnostics import effective_sample_size
+from coaltree.posterior.sharing import MOST_PAIRED, sharing_of_rows, sharing_with_own, spread_rows
 
 Floats = npt.NDArray[np.float64]
 
@@ -31,12 +32,12 @@ POSTERIOR, LABELS, LINKAGE, TOGETHER = "posterior.npz", "labels.csv", "linkage.c
 MEANING = {
     REPORT: "open this: the tree, the clusters, what to believe",
     LABELS: "cluster of every row, and how sure that is",
-    TREE: "the tree with clade supports, for any tree viewer",
+    TREE: "the tree, with clade supports if trees were sampled, for any tree viewer",
     ANNOTATED: "the same with intervals of the merge times, for FigTree and BEAST tools",
     POSTERIOR_NEXUS: "all trees with their weights, for any tree viewer",
     POSTERIOR: "the same for Python: coaltree.TreePosterior.load(path)",
     LINKAGE: "the merges, as scipy and R know them",
-    TOGETHER: "probability that two rows share a cluster, for numpy",
+    TOGETHER: "probability that two rows share a cluster (of many rows, of a sample), for numpy",
     SUMMARY: "version, parameters, seed, diagnostics",
 }
 LEVEL = 0.9
@@ -165,24 +166,31 @@ def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], 
 
     tree, post = fitted.tree, fitted.posterior
     support, intervals = write_trees(folder, tree, post), post.time_intervals(tree, LEVEL)
-    together = post.coclustering(fitted.n_clusters)
     labels = tree.cut(n_clusters=fitted.n_clusters)
     post.save(folder / POSTERIOR)
-    np.savez_compressed(folder / TOGETHER, probability=together.astype(np.float32), ids=np.array(table.ids))
-    sure = sureness(together, labels)
+    rows = np.arange(tree.n_leaves)
+    if len(rows) > MOST_PAIRED:
+        rows = spread_rows(tree.leaf_order(), labels)
+    together = sharing_of_rows(post, rows, fitted.n_clusters).astype(np.float32)
+    np.savez_compressed(folder / TOGETHER, probability=together, ids=np.array(table.ids)[rows])
+    sure = sharing_with_own(post, labels)
     _write_csv(
         folder / LABELS,
         ("id", "cluster", "with_own_cluster"),
         ((name, int(c) + 1, f"{share:.4f}") for name, c, share in zip(table.ids, labels, sure, strict=True)),
     )
+    told: list[tuple[Any, ...]] = [("", "", "")] * (tree.n_leaves - 1)  # of one tree alone
+    if support is not None:
+        told = [
+            (f"{share:.4f}", *("" if end != end else end for end in ends))
+            for share, ends in zip(support.tolist(), intervals.tolist(), strict=True)
+        ]
     _write_csv(
         folder / LINKAGE,
         ("left", "right", "time", "size", "support", "time_low", "time_high"),
         (
-            (int(left), int(right), when, int(size), f"{share:.4f}", *("" if end != end else end for end in ends))
-            for (left, right, when, size), share, ends in zip(
-                tree.to_linkage().tolist(), support, intervals.tolist(), strict=True
-            )
+            (int(left), int(right), when, int(size), *rest)
+            for (left, right, when, size), rest in zip(tree.to_linkage().tolist(), told, strict=True)
         ),
     )
     (folder / SUMMARY).write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -200,20 +208,9 @@ def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], 
         command=summary["command_line"],
         scores=fitted.scores,
         notes=tuple(notes),
+        warnings=tuple(summary.get("warnings", ())),
     )
     clustering_page(result).write(folder / REPORT)
-
-
-def sureness(together: Floats, labels: npt.NDArray[np.int64]) -> Floats:
-    """Mean probability that a row shares a cluster with the others of its cluster, (n,).
-
-    For a row that is alone in its cluster: one minus the highest probability that it shares one with any other.
-    """
-    member = np.eye(int(labels.max()) + 1)[labels]
-    others = together - np.eye(len(labels))
-    n_others = member.sum(axis=0)[labels] - 1.0
-    with_own = (others @ member)[np.arange(len(labels)), labels] / np.maximum(n_others, 1.0)
-    return np.asarray(np.clip(np.where(n_others > 0, with_own, 1.0 - others.max(axis=1)), 0.0, 1.0))
 
 
 def _shown_parameters(summary: dict[str, Any]) -> dict[str, object]:

@@ -33,9 +33,14 @@ def shortest_interval(times: Floats, weights: Floats, level: float) -> tuple[flo
 
 
 def clade_notes(posterior: TreePosterior, tree: Tree, level: float = 0.95, digits: int = 6) -> list[str]:
-    """One comment a merge of `tree`; clades that no tree of the posterior holds have only support and height."""
+    """One comment a merge of `tree`; clades that no tree of the posterior holds have only support and height.
+
+    With a single tree in the posterior there is nothing but the height: it tells neither support nor spread.
+    """
     if not 0.0 < check_fraction(level, "level") < 1.0:
         raise ValueError(f"level must be between 0 and 1, got {level}.")
+    if len(posterior) == 1:
+        return [f"&height={height:.{digits}g}" for height in tree.times]
     support = posterior.clade_support(tree)
     ids = consensus.clade_ids(np.concatenate([posterior.children, tree.children[None]]))
     held = ids[:-1].ravel()
