@@ -76,6 +76,19 @@ class Convergence(NamedTuple):
 
         return {name: plain(value) for name, value in self._asdict().items()}
 
+    @classmethod
+    def from_dict(cls, parts: Mapping[str, Any] | None) -> Convergence | None:
+        """Return what `as_dict` told."""
+        if parts is None:
+            return None
+
+        def number(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {str(name): number(each) for name, each in value.items()}
+            return math.nan if value is None else value
+
+        return cls(**{name: number(parts[name]) for name in cls._fields})
+
 
 def _or(value: float, default: float = math.inf) -> float:
     return value if math.isfinite(value) else default
