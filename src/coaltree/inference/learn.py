@@ -143,12 +143,12 @@ def marginal_likelihood(integrated: Integrated, X: Floats) -> Callable[[Tree, Fl
 
     def log_p(tree: Tree, noise: Floats) -> float:
         up = pass_up(tree, rows, noise)
-        log_volume = 0.5 * rows.shape[1] * float(np.log(up.merge_variance).sum())
-        if integrated.log_marginal_of_sums is not None:
-            value: float = integrated.log_marginal_of_sums(up.sums, len(rows) - 1)
+        log_volume: float = 0.5 * rows.shape[1] * float(np.log(up.merge_variance).sum())
+        if integrated.log_marginal_of_sums is None:
+            log_marginal: float = integrated.log_marginal(up.contrasts(tree))
         else:
-            value = integrated.log_marginal(up.contrasts(tree))
-        return value - log_volume
+            log_marginal = integrated.log_marginal_of_sums(up.sums, len(rows) - 1)
+        return log_marginal - log_volume
 
     return log_p
 

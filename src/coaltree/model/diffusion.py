@@ -66,7 +66,8 @@ def whiten(X: Any, covariance: Any = None) -> Whitened:
     if covariance is None:
         return Whitened(X, 0.0)
     root = root_of(check_covariance(covariance, X.shape[1]))
-    return Whitened(root.whiten(X), root.log_det)
+    with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such by those who use it
+        return Whitened(root.whiten(X), root.log_det)
 
 
 # Rows whose inner products are formed at once: the block stays in cache while it is packed.
