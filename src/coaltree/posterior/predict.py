@@ -52,8 +52,8 @@ class Given(NamedTuple):
         """Return Φ_oo⁻¹ Φ_om, (o, m), of observed and missing columns; None, for zero, if Φ is diagonal."""
         if self.covariance.ndim == 1:
             return None
-        solved: Floats = np.linalg.solve(self.block(observed), self.covariance[np.ix_(observed, ~observed)])
-        return solved
+        across = self.covariance[np.ix_(observed, ~observed)]
+        return np.asarray(np.linalg.solve(self.block(observed), across), dtype=np.float64)
 
 
 class Fit(NamedTuple):
