@@ -60,10 +60,10 @@ def same(state, other):
 def test_scatter_and_its_diagonal(case):
     S = diffusion.scatter(*case, NOISE)
     np.testing.assert_allclose(diffusion.scatter(*case, NOISE, diagonal=True), np.diag(S), rtol=1e-12)
-    up = diffusion.messages(*case, NOISE)
-    u = up.contrasts(case[0])
+    up = diffusion.pass_up(*case, NOISE)
+    u = diffusion.contrasts(*case, NOISE)
     np.testing.assert_allclose(up.sums, (u**2).sum(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(up.distance, (u**2).sum(axis=1) * up.merge_variance, rtol=1e-12)
+    np.testing.assert_allclose(up.distance, (u**2).sum(axis=1) * up.messages.merge_variance, rtol=1e-12)
 
 
 @by_diagonal
