@@ -82,7 +82,8 @@ def test_summary(summary):
     assert summary["n_clusters"] == 2
     assert summary["cluster_sizes"] == [N // 2, N // 2]
     assert np.isfinite(summary["log_evidence"])
-    assert np.shape(summary["covariance"]) == (2, 2)
+    assert summary["variances"] > 0  # one number, for all columns have the same
+    assert "covariance" not in summary
     assert summary["learned"]["leaf_noise"]["n_draws"] == 4
 
 
@@ -150,9 +151,19 @@ def test_options_reach_the_fit(tmp_path):
     assert summary["n_clusters_chosen_by"] == "3 clusters were asked for."
     assert summary["leaf_noise"] == 0.01
     assert summary["parameters"]["covariance"] == "diagonal"
-    covariance = np.array(summary["covariance"])
-    assert covariance[1, 1] > 1e4 * covariance[0, 0]  # in the columns' own units
+    first, second = summary["variances"]
+    assert second > 1e4 * first  # in the columns' own units
     assert "--no-standardise" in summary["command_line"]
+
+
+def test_a_full_covariance_is_written_as_a_matrix(tmp_path):
+    write_table(tmp_path / "t.csv")
+    invoke(
+        "cluster", tmp_path / "t.csv", "--out", tmp_path / "out", "--features", "x,y", "--covariance", "wishart", *QUICK
+    )
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert np.shape(summary["covariance"]) == (2, 2)
+    assert "variances" not in summary
 
 
 def test_bad_input_leaves_nothing(tmp_path):

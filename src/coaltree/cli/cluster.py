@@ -22,8 +22,10 @@ from coaltree.cli.folder import SUMMARY, FolderError, replaced_folder
 from coaltree.cli.results import ANNOTATED, POSTERIOR_NEXUS, REPORT, TREE, timed, write_trees
 from coaltree.cli.table import Table, TableError, read_table
 from coaltree.inference.learn import GREEDY
+from coaltree.model.roots import diagonal_of
 from coaltree.posterior.diagnostics import effective_sample_size
 from coaltree.posterior.sharing import MOST_PAIRED, sharing_of_rows, sharing_with_own, spread_rows
+from coaltree.validation import is_diagonal
 
 Floats = npt.NDArray[np.float64]
 
@@ -142,10 +144,18 @@ def summarise(
         "log_evidence": post.log_evidence if np.isfinite(post.log_evidence) else None,
         "ess": post.ess,
         "lowest_ess_per_step": float(post.ess_per_step.min()),
-        "covariance": fitted.covariance.tolist(),
+        **_covariance(fitted.covariance),
         "leaf_noise": float(np.median(fitted.leaf_noise)),
         "learned": {name: _learned(values) for name, values in kept.items()},
     }
+
+
+def _covariance(phi: Floats) -> dict[str, Any]:
+    """A full Φ as a matrix; of a diagonal one, however wide, the variances: one number if they are all the same."""
+    if phi.ndim == 2 and not is_diagonal(phi):
+        return {"covariance": phi.tolist()}
+    variances = diagonal_of(phi)
+    return {"variances": float(variances[0]) if np.all(variances == variances[0]) else variances.tolist()}
 
 
 def _learned(draws: Any) -> dict[str, Any]:

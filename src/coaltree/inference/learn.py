@@ -163,12 +163,12 @@ def marginal_likelihood(integrated: Integrated, X: Floats) -> Callable[[Tree, Fl
 
     def log_p(tree: Tree, noise: Floats) -> float:
         up = pass_up(tree, rows, noise)
-        log_volume = 0.5 * rows.shape[1] * float(np.log(up.merge_variance).sum())
-        if integrated.log_marginal_of_sums is not None:
-            value: float = integrated.log_marginal_of_sums(up.sums, len(rows) - 1)
+        log_volume: float = 0.5 * rows.shape[1] * float(np.log(up.messages.merge_variance).sum())
+        if integrated.log_marginal_of_sums is None:
+            log_marginal: float = integrated.log_marginal(up.messages.contrasts(tree))
         else:
-            value = integrated.log_marginal(up.contrasts(tree))
-        return value - log_volume
+            log_marginal = integrated.log_marginal_of_sums(up.sums, len(rows) - 1)
+        return log_marginal - log_volume
 
     return log_p
 
@@ -243,6 +243,7 @@ def draw_scale(
     n_merges = len(tree.times)
     base = log_prior(tree)
     moves_likelihood = not learn_noise and bool(np.any(noise > 0))
+    log_p_data = likelihood(now.covariance, X) if moves_likelihood else None
 
     def scaled(log_c: float) -> Unknowns:
         c = math.exp(log_c)
@@ -255,9 +256,8 @@ def draw_scale(
         value = c * base + n_merges * log_c + family.log_rescale(now.covariance, c)
         if learn_noise:
             value += log_c - c * float(noise[0]) if c * noise[0] > 0.99 * SMALLEST_NOISE else -math.inf
-        if moves_likelihood:
-            new = scaled(log_c)
-            value += likelihood(new.covariance, X)(new.tree, noise)
+        if log_p_data is not None:  # at (ct, s₀, Φ/c) what it is at (t, s₀/c, Φ)
+            value += log_p_data(tree, noise / c)
         return value
 
     width = 2.0 / math.sqrt(n_merges)
