@@ -24,7 +24,6 @@ LOOSER = {
     "tests/inference/test_learn.py": 1e-3,  # p > 1e-3 over all statistics together
     "tests/inference/test_calibration.py": 1e-3,
     "tests/inference/test_exactness.py": 1e-3,  # about ten comparisons at 4 standard errors
-    "tests/posterior/test_rejuvenate.py": 1e-3,
     "tests/regression/test_scores.py": 1e-3,
     "tests/records/test_cost.py": 1e-3,
 }

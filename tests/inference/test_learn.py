@@ -243,6 +243,8 @@ def test_a_travelling_copy_goes_on_as_the_chain_would():
     assert np.array_equal(one.completed.mean, other.completed.mean)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_ranks_of_the_truth_are_uniform():
     """Simulation-based calibration of the whole chain: tree, Φ and s₀ together, each from its prior."""
     family, ranks = Diagonal(shape=3.0, scale=2.0), []

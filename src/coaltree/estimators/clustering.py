@@ -87,6 +87,8 @@ class CoalescentClustering(
         All trees.
     covariance_ : array (d, d)
         The middle of its posterior, as is `leaf_noise_`; both go with `tree_`.
+    compact_covariance_ : array (d, d) or (d,)
+        The same; of a diagonal covariance the variances alone.
     leaf_noise_ : array (n,)
     covariances_ : array (M, d, d)
         The draw that goes with each tree of `posterior_`: its variances, (M, d), if diagonal; (1, …) if all are equal.
@@ -200,7 +202,7 @@ class CoalescentClustering(
             neighbors=self.neighbors,
         )
         self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
-        self._middle, self.leaf_noise_ = learned.middle.compact(), learned.leaf_noise
+        self.compact_covariance_, self.leaf_noise_ = learned.middle.compact(), learned.leaf_noise
         self.covariances_, self.leaf_noises_ = learned.covariances, learned.leaf_noises
         self.warmup_, self.convergence_, self.finished_ = learned.warmup, learned.convergence, learned.finished
         self.tree_ = self.posterior_.point_tree()
@@ -225,9 +227,9 @@ class CoalescentClustering(
     @property
     def covariance_(self) -> Floats:
         """The middle of the draws of Φ, (d, d)."""
-        if not hasattr(self, "_middle"):
+        if not hasattr(self, "compact_covariance_"):
             raise AttributeError("covariance_ is there once the model is fitted.")
-        return self._middle if self._middle.ndim == 2 else np.diag(self._middle)
+        return self.compact_covariance_ if self.compact_covariance_.ndim == 2 else np.diag(self.compact_covariance_)
 
     @property
     def log_evidence_(self) -> float:
@@ -238,7 +240,7 @@ class CoalescentClustering(
             self._log_evidence = self.posterior_.log_evidence
             if not self.has_missing_ and len(self.completed_) <= MOST_FOR_EVIDENCE and math.isnan(self._log_evidence):
                 self._log_evidence = sample_posterior(
-                    self.completed_, self._middle, leaf_noise=self.leaf_noise_, n_particles=100, n_jobs=self.n_jobs
+                    self.completed_, self.compact_covariance_, leaf_noise=self.leaf_noise_, n_particles=100, n_jobs=self.n_jobs
                 ).log_evidence
         return self._log_evidence
 
@@ -303,7 +305,7 @@ class CoalescentClustering(
     def attach(self, X: Any, n_places: int = 5) -> Attachment:
         """Where each row joins `tree_`: the likeliest edges (by the node below), probabilities, mean times, (B, K)."""
         fit, rows = self._check_new(X)
-        given = Given(self._middle, self.leaf_noise_)
+        given = Given(self.compact_covariance_, self.leaf_noise_)
         return predict.attachments(self.tree_, given, fit.X, rows, check_count(n_places, "n_places", at_least=1))
 
     def impute(self, X: Any = None) -> Any:

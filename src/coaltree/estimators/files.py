@@ -23,7 +23,7 @@ _DRAWS = {"covariances_": "covariance_", "leaf_noises_": "leaf_noise_"}
 def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
     """Write a fitted `CoalescentClustering`."""
     arrays = {name: getattr(model, name) for name in (*_FITTED, *_DRAWS)}
-    arrays["covariance_"] = model._middle
+    arrays["covariance_"] = model.compact_covariance_
     if model.leaf_noises_.strides[1] == 0:  # one number a tree
         arrays["leaf_noises_"] = model.leaf_noises_[:, :1]
     arrays |= {f"posterior/{name}": getattr(model.posterior_, name) for name in _POSTERIOR}
@@ -36,7 +36,7 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
         elif isinstance(value, os.PathLike):
             plain[name] = os.fspath(value)
         elif name == "covariance" and not isinstance(value, (np.ndarray, list, tuple)):
-            arrays["param/covariance"] = model._middle
+            arrays["param/covariance"] = model.compact_covariance_
         elif name != "random_state":  # a generator has moved on and would not give the same numbers again
             arrays[f"param/{name}"] = np.asarray(value)
     texts = {
@@ -73,7 +73,7 @@ def _restore(contents: dict[str, Any], model: Any) -> None:
     model.set_params(**contents["params"], **part("param/"))
     for name in _FITTED:
         setattr(model, name, contents[name])
-    model._middle = contents["covariance_"]
+    model.compact_covariance_ = contents["covariance_"]
     for name, middle in _DRAWS.items():
         setattr(model, name, contents.get(name, contents[middle][None]))
     if model.leaf_noises_.ndim == 2 and model.leaf_noises_.shape[1] == 1:
@@ -103,7 +103,7 @@ def _check(model: Any) -> int:
     d, draws = table[1], {name: len(np.atleast_1d(getattr(model, name))) for name in _DRAWS}
     if not set(draws.values()) <= {1, len(model.posterior_)}:
         raise ValueError(f"there must be one draw, or one for each of {len(model.posterior_)} trees, got {draws}.")
-    shapes = {"completed_": (n, d), "_middle": (d, d)[: model._middle.ndim], "leaf_noise_": (n,), "labels_": (n,)}
+    shapes = {"completed_": (n, d), "compact_covariance_": (d, d)[: model.compact_covariance_.ndim], "leaf_noise_": (n,), "labels_": (n,)}
     shapes["leaf_noises_"] = (draws["leaf_noises_"], n)
     shapes["covariances_"] = (draws["covariances_"], d, d)[: 2 if model.covariances_.ndim == 2 else 3]
     for name, wanted in shapes.items():

@@ -45,6 +45,7 @@ Near = npt.NDArray[np.int32]
 
 # Leaf noise below this is nothing beside rounding; the bound keeps a flat tail from wandering off.
 SMALLEST_NOISE = math.exp(-40.0)
+AUTO, GREEDY = "auto", "greedy"
 # Draws of missing entries and moves of the tree in turn, an iteration.
 N_TURNS = 3
 # Slices of the common scale, an iteration.

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree.posterior.consensus import clade_ids, support_of_clades
+from coaltree.posterior.diagnostics import effective_size, r_hat
 
 Floats = npt.NDArray[np.float64]
 
@@ -108,27 +109,6 @@ def diagnose(trace: Mapping[str, Floats], children: npt.NDArray[Any], n_chains: 
         n_chains=n_chains,
         n_draws=len(children) // n_chains,
     )
-
-
-def r_hat(draws: Floats) -> float:
-    """Split R-hat (rank-normalised) of draws (C, I); NaN for fewer than eight, or where nothing changes."""
-    if draws.shape[1] < 8 or np.ptp(draws) == 0.0:
-        return math.nan
-    from arviz_stats.base import array_stats  # slow to import
-
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return float(array_stats.rhat(draws, chain_axis=0, draw_axis=1))
-
-
-def effective_size(draws: Floats, method: str = "bulk") -> float:
-    """ArviZ's effective sample size of draws (C, I), "bulk" or "tail"; NaN for fewer than eight, or no change."""
-    if draws.shape[1] < 8 or np.ptp(draws) == 0.0:
-        return math.nan
-    from arviz_stats.base import array_stats
-
-    how: dict[str, Any] = {"prob": (0.05, 0.95)} if method == "tail" else {}
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return float(array_stats.ess(draws, chain_axis=0, draw_axis=1, method=method, **how))
 
 
 def compare_supports(children: npt.NDArray[Any], n_chains: int) -> tuple[float, float]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.posterior.diagnostics import effective_sample_size
+from coaltree.posterior.convergence import FEWEST_DRAWS, MOST_DIFFERENCE, MOST_R_HAT, Convergence
+from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.sharing import MOST_PAIRED, mean_sharing, sharing_of_rows, spread_rows
 from coaltree.report.blocks import bullets, code, facts, figure, note, table, text, widget
@@ -38,9 +39,8 @@ CITATIONS = (
 _MOST_CELLS = 400  # rows of the co-clustering matrix in the page
 _MOST_OVERLAID = 250  # leaves of which an overlay of trees can still be read
 _N_OVERLAID = 100
-_LOW_ESS = 10.0
-_NARROW = 2.0
-_LOW_CHAIN_ESS = 20.0
+# Entries of a vector or matrix whose draws are looked at.
+_MOST_ENTRIES = 100
 _SCRIPTS = ("clustering_model.js", "clustering_view.js", "clustering_tree.js", "clustering_matrix.js")
 _TOGETHER = (
     '<canvas class="matrix" tabindex="0" role="img"></canvas><div class="legend" aria-hidden="true"></div>'
@@ -68,10 +68,10 @@ class ClusteringResult:
         The number of clusters chosen.
     chosen_by : str
         How that number was chosen, as a sentence.
-    trace : mapping from name to array (m, …)
-        Draws of the learned quantities, burn-in included.
+    trace : mapping from name to array (n_chains, m, …)
+        Draws of the learned quantities, warm-up included.
     burn_in : int
-        Draws that were dropped.
+        Draws of each chain that were dropped.
     parameters : mapping
         Everything that decides the result.
     command : str
@@ -82,6 +82,8 @@ class ClusteringResult:
         Remarks on the data that a reader must know.
     warnings : tuple of str
         Why the result should not be taken as it is: the first thing in the page.
+    convergence : Convergence, optional
+        What the chains say about themselves.
     """
 
     title: str
@@ -98,6 +100,7 @@ class ClusteringResult:
     scores: Mapping[int, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    convergence: Convergence | None = None
 
     @cached_property
     def support(self) -> Floats | None:
@@ -238,31 +241,36 @@ def _together_blocks(result: ClusteringResult) -> list[Block]:
 
 
 def _diagnostic_blocks(result: ClusteringResult) -> list[Block]:
-    posterior = result.posterior
-    kept = {name: np.asarray(values)[result.burn_in :] for name, values in result.trace.items()}
+    posterior, told = result.posterior, result.convergence
+    kept = {name: np.asarray(values)[:, result.burn_in :] for name, values in result.trace.items()}
     rows = [row for name, values in kept.items() for row in _trace_rows(name, values)]
-    blocks = [
-        _verdict(result, rows),
-        facts(
-            {
-                "trees in the posterior": len(posterior),
-                "effective number of trees": posterior.ess,
-                "lowest while sampling": float(posterior.ess_per_step.min()),
-                "sweeps of moves afterwards": posterior.info.get("n_sweeps"),
-                "log evidence": posterior.log_evidence,
-                "highest log joint": float(posterior.log_joint.max()),
-                "branches with support 50% or more": _n_supported(result),
-            }
-        ),
-        text(
-            "Log evidence compares models of the same table: higher is better. The effective number of trees tells how "
-            "many equally good trees the weighted ones are worth. It was lowest at the step of the sampler where most "
-            "trees were lost; moves afterwards make the survivors differ again. To check a support that matters, run "
-            "again with another seed and compare.",
-        ),
-    ]
+    numbers: dict[str, object] = {"trees in the posterior": len(posterior)}
+    if told is not None:
+        numbers |= {
+            "chains": told.n_chains,
+            "highest R-hat": max(told.r_hat.values()),
+            "least effective draws, bulk": min(told.bulk_ess.values()),
+            "least effective draws, tail": min(told.tail_ess.values()),
+            "effective draws of a clade, median": told.clade_ess,
+            "difference of supports between chains": told.support_difference,
+            "their correlation": told.support_correlation,
+        }
+    numbers |= {
+        "highest log joint": float(posterior.log_joint.max()),
+        "branches with support 50% or more": _n_supported(result),
+    }
+    blocks = [_verdict(result), facts(numbers)]
+    if told is not None:
+        blocks.append(
+            text(
+                f"Chains that have forgotten where they began agree: R-hat is below {MOST_R_HAT}, draws are worth "
+                f"{FEWEST_DRAWS:.0f} independent ones or more, and the supports that each chain gives to the same clades "
+                f"differ by less than {MOST_DIFFERENCE} (root mean square). To check a support that matters, run again "
+                "with another seed and compare.",
+            )
+        )
     if rows:
-        blocks.append(table(rows, caption="What was learned besides the tree: draws after burn-in"))
+        blocks.append(table(rows, caption="What was learned besides the tree: draws after warm-up"))
         blocks.append(_trace_figure(result))
     if result.tree.n_leaves <= _MOST_OVERLAID:
         blocks.append(_overlay(result))
@@ -275,47 +283,28 @@ def _n_supported(result: ClusteringResult) -> int | str:
     return int((result.support[:-1] >= 0.5).sum())
 
 
-def _verdict(result: ClusteringResult, rows: list[dict[str, Any]]) -> Block:
-    posterior, doubts = result.posterior, []
-    if len(posterior) == 1:
-        doubts.append(
+def _verdict(result: ClusteringResult) -> Block:
+    if len(result.posterior) == 1:
+        return note(
             "There is one tree only, so there are no supports, nothing here tells of doubt, and the matrix above is "
-            "certain by construction. Sample trees to learn what to believe."
+            "certain by construction. Sample trees to learn what to believe.",
+            kind="warning",
         )
-    elif posterior.ess < _LOW_ESS:
-        doubts.append(
-            f"The trees are worth only {posterior.ess:.1f} independent ones, so supports are rough. Use more particles."
-        )
-    narrowest = float(posterior.ess_per_step.min())
-    if len(posterior) > 1 and narrowest < _NARROW and not posterior.info.get("n_sweeps"):
-        doubts.append(
-            f"At one step the sampler's trees were worth only {narrowest:.1f}, and they were not moved on afterwards, "
-            "so supports are too sure. Use more particles, or fewer rows."
-        )
-    sizes = [row["effective draws"] for row in rows if row["effective draws"] == row["effective draws"]]
-    if sizes and min(sizes) < _LOW_CHAIN_ESS:
-        doubts.append(
-            f"The slowest of the learned quantities has {min(sizes):.0f} effective draws, so scale and noise are known "
-            "roughly. Use more iterations."
-        )
-    if doubts:
-        return note(*doubts, kind="warning")
     if result.warnings:
-        return note("No warning sign besides those at the top of the page.", kind="warning")
+        return note("See the warnings at the top of the page.", kind="warning")
     return note("No warning sign in the diagnostics below.", kind="good")
 
 
 def _trace_rows(name: str, values: Floats) -> list[dict[str, Any]]:
-    """One row for each entry of a quantity; of a large one, the entry that mixes worst."""
-    flat = values.reshape(len(values), -1)
-    sizes = np.atleast_1d(effective_sample_size(flat))
-    if flat.shape[1] > 12:
-        finite = np.where(np.isfinite(sizes), sizes, np.inf)
-        worst = int(np.argmin(finite))
-        return [_trace_row(f"{name}: slowest of {flat.shape[1]} entries", flat[:, worst], float(sizes[worst]))]
+    """One row for each entry of a quantity (C, m, …); of a large one, the entry that mixes worst."""
+    flat = values.reshape(*values.shape[:2], -1)
+    sizes = [effective_size(flat[..., j]) for j in range(min(flat.shape[2], _MOST_ENTRIES))]
+    if flat.shape[2] > 12:
+        worst = int(np.argmin([size if np.isfinite(size) else np.inf for size in sizes]))
+        return [_trace_row(f"{name}: slowest of {len(sizes)} entries", flat[..., worst], sizes[worst])]
     return [
-        _trace_row(name if flat.shape[1] == 1 else f"{name} {j + 1}", flat[:, j], float(sizes[j]))
-        for j in range(flat.shape[1])
+        _trace_row(name if flat.shape[2] == 1 else f"{name} {j + 1}", flat[..., j], size)
+        for j, size in enumerate(sizes)
     ]
 
 
@@ -326,7 +315,7 @@ def _trace_row(name: str, draws: Floats, size: float) -> dict[str, Any]:
         "median": float(middle),
         "5%": float(low),
         "95%": float(high),
-        "draws": len(draws),
+        "draws": draws.size,
         "effective draws": size,
     }
 
@@ -341,7 +330,7 @@ def _trace_figure(result: ClusteringResult) -> Block:
     return figure(
         fig,
         alt="Traces of the learned quantities over the iterations; the table above gives their numbers.",
-        caption="Every iteration's draw. Shaded: dropped as burn-in. ESS: effective number of independent draws.",
+        caption="Every iteration's draw. Shaded: dropped as warm-up. ESS: effective number of independent draws.",
     )
 
 
