@@ -58,6 +58,7 @@ def path(result, tmp_path_factory):
     path = tmp_path_factory.mktemp("large") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TreePosterior, "coclustering", None)  # nothing may ask for all pairs
+        patch.setattr(tree_data, "_MOST_FINE", 100_000)  # eight bits a value, as in the largest pages
         clustering_page(result).write(path)
     return path
 
@@ -185,7 +186,7 @@ def test_means_of_clades(window, result):
             window, f"model.heat.columns.map((_, j) => model.heat.mean(model.first[{tip}], model.last[{tip}], j))"
         )
         expected = np.nanmean(result.X[result.tree.leaves(tip)], axis=0)
-        np.testing.assert_allclose(np.array(shown) / deviation, expected / deviation, atol=0.02)
+        np.testing.assert_allclose(np.array(shown, dtype=float) / deviation, expected / deviation, atol=0.02)
 
 
 def test_any_cut(window):
