@@ -176,11 +176,12 @@ def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], 
     support, intervals = write_trees(folder, tree, post), post.time_intervals(tree, LEVEL)
     labels = tree.cut(n_clusters=fitted.n_clusters)
     post.save(folder / POSTERIOR)
-    rows = np.arange(tree.n_leaves)
-    if len(rows) > MOST_PAIRED:
+    if tree.n_leaves <= MOST_PAIRED:
+        rows, together = np.arange(tree.n_leaves), post.coclustering(fitted.n_clusters)
+    else:
         rows = spread_rows(tree.leaf_order(), labels)
-    together = sharing_of_rows(post, rows, fitted.n_clusters).astype(np.float32)
-    np.savez_compressed(folder / TOGETHER, probability=together, ids=np.array(table.ids)[rows])
+        together = sharing_of_rows(post, rows, fitted.n_clusters)
+    np.savez_compressed(folder / TOGETHER, probability=together.astype(np.float32), ids=np.array(table.ids)[rows])
     sure = sharing_with_own(post, labels)
     _write_csv(
         folder / LABELS,
