@@ -88,7 +88,7 @@ def _digest(contents: Arrays) -> str:
     for key in sorted(contents):
         array = np.ascontiguousarray(contents[key])
         digest.update(f"{key} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(array.tobytes())
+        digest.update(array.reshape(-1).view(np.uint8))
     return digest.hexdigest()
 
 
