@@ -7,7 +7,7 @@ import pytest
 
 import coaltree as ct
 from coaltree.inference import moves
-from coaltree.posterior import consensus
+from coaltree.posterior import clades
 from coaltree.posterior.rejuvenate import rejuvenate
 from tests.reference.exact import exact_posterior
 from tests.seeds import seed
@@ -19,14 +19,14 @@ def supports(posterior, truth):
     """Support of every clade of the posterior but the root, and whether the true tree has it."""
     n = truth.n_leaves
     true = {tuple(row) for row in truth.clades()}
-    ids = consensus.clade_ids(posterior.children)
-    support = consensus.support_of_clades(ids, posterior.weights)
+    ids = clades.clade_ids(posterior.children)
+    support = clades.support_of_clades(ids, posterior.weights)
     _, first = np.unique(ids, return_index=True)
     rows = []
     for share, (m, k) in zip(support, zip(*np.divmod(first, n - 1), strict=True), strict=True):
         if k < n - 2:
             member = np.zeros(n, dtype=bool)
-            member[consensus.clade_members(posterior.children[m], k)] = True
+            member[posterior[m].leaves(posterior.n_leaves + k)] = True
             rows.append((share, tuple(member) in true))
     return rows
 

@@ -46,7 +46,7 @@ class HeldTimes(NamedTuple):
 
 
 def leaf_keys(n_leaves: int, bits: int = 64) -> Words:
-    """Two random words per leaf, (n, 2), the same in every run; fingerprints differ in their highest `bits` bits only."""
+    """Two random words per leaf, (n, 2), the same in every run; of the first only the highest `bits` bits vary."""
     keys = np.random.default_rng(_KEY_SEED).integers(0, 2**64, size=(n_leaves, 2), dtype=np.uint64)
     keys[:, 0] <<= np.uint64(64 - bits)
     return keys
@@ -74,9 +74,10 @@ def clades_in(children: npt.ArrayLike, tree: npt.ArrayLike) -> SmallInts:
 
 def as_merges(children: npt.ArrayLike) -> Ints:
     """View children as kernels take them: contiguous and, so that one compiled version serves all, read-only."""
-    merges = np.ascontiguousarray(children, dtype=np.int64).view()
-    if merges.size >= 2**32:
-        raise ValueError(f"children hold {merges.size // 2} merges: fewer than 2³¹ can be numbered, take fewer trees.")
+    given = np.asarray(children)
+    if given.size >= 2**32:
+        raise ValueError(f"children hold {given.size // 2} merges: fewer than 2³¹ can be numbered, take fewer trees.")
+    merges = np.ascontiguousarray(given, dtype=np.int64).view()
     merges.setflags(write=False)
     return merges
 
@@ -136,7 +137,7 @@ def quantiles(held: HeldTimes, shares: npt.ArrayLike) -> Floats:
 
 
 @inline
-def find(table: SmallInts, words: Words, fingerprint: np.uint64, check: np.uint64) -> int:
+def find(table: SmallInts, words: Words, fingerprint: np.uint64, check: np.uint64) -> np.int64:
     """Where the clade with these words is in the table; if it is not there, the free place that it would take."""
     last = np.uint64(len(table) - 1)
     place = np.int64(fingerprint & last)
@@ -273,4 +274,3 @@ def shortest_intervals(start: Ints, time: Floats, weight: Floats, level: float) 
                 result[w, 0], result[w, 1] = time[first], time[end - 1]
             held -= weight[first]
     return result
-

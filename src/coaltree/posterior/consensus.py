@@ -157,9 +157,9 @@ def _nest(
                     own += n
                 for side in range(2):
                     above[children[m, node - n, side]] = own if own >= 0 else above[node]
-            if own >= 0 and above[node] >= 0:
-                if parent[own] < 0 or kept_size[above[node]] < kept_size[parent[own]]:
-                    parent[own] = above[node]
+            around = above[node]
+            if own >= 0 and around >= 0 and (parent[own] < 0 or kept_size[around] < kept_size[parent[own]]):
+                parent[own] = around
     return parent, kept_size
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree.memory import check_matrix
-from coaltree.posterior import clades, pairs as leaf_pairs, point, storage
+from coaltree.posterior import clades, point, storage
+from coaltree.posterior import pairs as leaf_pairs
 from coaltree.posterior.consensus import ConsensusTree, majority_consensus
 from coaltree.randomness import RandomState, as_generator
 from coaltree.tree import Tree, as_index
@@ -306,7 +307,7 @@ def _read_only(name: str, values: npt.ArrayLike, dtype: type) -> npt.NDArray[Any
         raise ValueError(f"{name} must hold integers, got dtype {given.dtype}.")
     if given.dtype.kind not in "iuf":
         raise ValueError(f"{name} must hold real numbers, got dtype {given.dtype}.")
-    array = np.array(given, dtype=dtype, order="C")
+    array: npt.NDArray[Any] = np.array(given, dtype=dtype, order="C")
     array.setflags(write=False)
     return array
 

@@ -1,7 +1,7 @@
 """Pairs of leaves across weighted trees: when they merge, and whether they share a cluster.
 
-All pairs take O(M n²) steps and (n, n) numbers. Pairs that are asked for take no more than the trees: a tree is cut once
-for co-clustering, and the merge that joins two leaves is found by jumping along heavy paths, O(log n) jumps a pair.
+All pairs take O(M n²) steps and (n, n) numbers. Pairs that are asked for take no more than the trees: a tree is cut
+once for co-clustering, and the merge that joins two leaves is found by jumping along heavy paths, O(log n) a pair.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def check_pairs(pairs: npt.ArrayLike, n: int) -> Ints:
         raise ValueError(
             f"pairs must hold two leaf indices a row, shape (P, 2), got shape {array.shape} of {array.dtype}."
         )
-    if array.size and not (0 <= array.min() and array.max() < n):
+    if array.size and (array.min() < 0 or array.max() >= n):
         raise ValueError(f"pairs must hold leaf indices between 0 and {n - 1}, got {array.min()} to {array.max()}.")
     return np.ascontiguousarray(array, dtype=np.int64)
 
@@ -74,21 +74,21 @@ def cut_tree(tree: Ints, n_clusters: int, out: SmallInts) -> None:
 
 
 @inline
-def _find_heads(tree: Ints, size: SmallInts, parent: SmallInts, head: SmallInts) -> None:
+def _find_heads(tree: Ints, out_size: SmallInts, out_parent: SmallInts, out_head: SmallInts) -> None:
     """Write each node's parent and the top of its heavy path, on which every node but the top is the larger child."""
     n = len(tree) + 1
-    size[:n] = 1
+    out_size[:n] = 1
     for k in range(n - 1):
-        size[n + k] = size[tree[k, 0]] + size[tree[k, 1]]
-    parent[2 * n - 2] = -1
-    head[2 * n - 2] = 2 * n - 2
+        out_size[n + k] = out_size[tree[k, 0]] + out_size[tree[k, 1]]
+    out_parent[2 * n - 2] = -1
+    out_head[2 * n - 2] = 2 * n - 2
     for k in range(n - 2, -1, -1):
         left, right = tree[k]
-        if size[left] < size[right]:
+        if out_size[left] < out_size[right]:
             left, right = right, left
-        parent[left] = parent[right] = n + k
-        head[left] = head[n + k]
-        head[right] = right
+        out_parent[left] = out_parent[right] = n + k
+        out_head[left] = out_head[n + k]
+        out_head[right] = right
 
 
 @inline

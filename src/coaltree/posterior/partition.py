@@ -24,6 +24,7 @@ import numpy.typing as npt
 from scipy.special import gammaln, loggamma
 
 from coaltree._compile import kernel
+from coaltree.posterior.agreement import best_agreement
 from coaltree.posterior.clades import as_merges, as_probability
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.pairs import cut_tree
@@ -31,7 +32,6 @@ from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-SmallInts = npt.NDArray[np.int32]
 
 MOST_CLUSTERS = 30
 # Agreement below which a cut is no better than none, and differences in agreement that do not count.
@@ -52,100 +52,6 @@ class ClusterScores(NamedTuple):
     def as_dict(self) -> dict[int, float]:
         """Agreement by number of clusters; one cluster has the agreement that the others must reach."""
         return {1: EVEN, **dict(zip(self.n_clusters.tolist(), self.agreement.tolist(), strict=True))}
-
-
-def best_agreement(children: Ints, tree: Tree, most_clusters: int) -> Floats:
-    """Adjusted Rand index of each of M trees' closest cut to the cuts of `tree` into k = 2 … K clusters, (M, K−1)."""
-    return _best_agreement(as_merges(children), as_merges(tree.children[None])[0], most_clusters)
-
-
-@kernel
-def _best_agreement(children: Ints, tree: Ints, n_finest: int) -> Floats:
-    n_trees, n_merges, _ = children.shape
-    n, first_join = n_merges + 1, 2 * (n_merges + 1) - n_finest
-    # The cuts of `tree` are nested: each merge from `first_join` on joins two classes of the cut before it. Classes of
-    # the finest cut are 0 … n_finest − 1, what join j makes is class n_finest + j.
-    cluster = np.empty(2 * n - 1, dtype=np.int32)
-    cut_tree(tree, n_finest, cluster)
-    joins = np.empty((n_finest - 1, 2), dtype=np.int64)
-    code = np.empty(2 * n - 1, dtype=np.int64)
-    n_coded = 0
-    for j in range(n_finest - 1):
-        for side in range(2):
-            node = tree[first_join - n + j, side]
-            if node < first_join:
-                code[node] = n_coded
-                n_coded += 1
-            joins[j, side] = code[node] if node < first_join else n_finest + node - first_join
-    # Pairs of rows that share a class, by cut: column k − 2 is that into k.
-    n_cuts = n_finest - 1
-    left_counts, right_counts = np.zeros((2, 2 * n_finest - 1))
-    for i in range(n):
-        left_counts[code[cluster[i]]] += 1.0
-    truth = np.zeros(n_cuts)
-    for c in range(n_finest):
-        truth[-1] += 0.5 * left_counts[c] * (left_counts[c] - 1.0)
-    for j in range(n_finest - 2):
-        a, b = joins[j]
-        left_counts[n_finest + j] = left_counts[a] + left_counts[b]
-        truth[n_cuts - 2 - j] = truth[n_cuts - 1 - j] + left_counts[a] * left_counts[b]
-    total = 0.5 * n * (n - 1.0)
-
-    best = np.zeros((n_trees, n_cuts))
-    size = np.ones(2 * n - 1)
-    # The class of nodes whose rows are of one finest class, or −1 − row of `mixed`, where nodes of several have counts.
-    kind = np.empty(2 * n - 1, dtype=np.int64)
-    mixed = np.empty((n // 2 + 1, n_finest))
-    free = np.empty(n // 2 + 1, dtype=np.int64)
-    for i in range(n):
-        kind[i] = code[cluster[i]]
-    for m in range(n_trees):
-        for row in range(len(free)):
-            free[row] = row
-        n_taken = 0
-        together = np.zeros(n_cuts)
-        clustered = 0.0
-        for k in range(n_merges):
-            left, right = children[m, k]
-            size[n + k] = size[left] + size[right]
-            clustered += size[left] * size[right]
-            if kind[left] == kind[right]:  # of one class, for no two nodes have one row of counts
-                kind[n + k] = kind[left]
-                for cut in range(n_cuts):
-                    together[cut] += size[left] * size[right]
-            else:
-                for node, counts in ((left, left_counts), (right, right_counts)):
-                    if kind[node] < 0:
-                        counts[:n_finest] = mixed[-1 - kind[node]]
-                    else:
-                        counts[:n_finest] = 0.0
-                        counts[kind[node]] = size[node]
-                if kind[left] < 0 and kind[right] < 0:
-                    n_taken -= 1
-                    free[n_taken] = -1 - kind[right]
-                if kind[left] < 0 or kind[right] < 0:
-                    kind[n + k] = kind[left] if kind[left] < 0 else kind[right]
-                else:
-                    kind[n + k] = -1 - free[n_taken]
-                    n_taken += 1
-                own = mixed[-1 - kind[n + k]]
-                shared = 0.0
-                for c in range(n_finest):
-                    shared += left_counts[c] * right_counts[c]
-                    own[c] = left_counts[c] + right_counts[c]
-                together[n_cuts - 1] += shared
-                for j in range(n_finest - 2):
-                    a, b = joins[j]
-                    left_counts[n_finest + j] = left_counts[a] + left_counts[b]
-                    right_counts[n_finest + j] = right_counts[a] + right_counts[b]
-                    shared += left_counts[a] * right_counts[b] + left_counts[b] * right_counts[a]
-                    together[n_cuts - 2 - j] += shared
-            for cut in range(n_cuts):
-                chance = clustered * truth[cut] / total
-                most = 0.5 * (clustered + truth[cut])
-                if most > chance:
-                    best[m, cut] = max(best[m, cut], (together[cut] - chance) / (most - chance))
-    return best
 
 
 def gaps(times: Floats, n_clusters: Ints) -> Floats:

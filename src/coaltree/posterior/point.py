@@ -1,15 +1,15 @@
 r"""One tree made of all trees of a posterior: the most probable tree of its conditional clade distribution.
 
-Among all binary trees whose clades were seen in the posterior, whether or not in one tree, take the one with the highest
-product of clade supports (CCD0-MAP of Berling et al. 2025; after Höhna & Drummond 2012 and Larget 2013). With best(A)
-the highest log product over trees of the clade A,
+Among all binary trees whose clades were seen in the posterior, whether or not in one tree, take the one with the
+highest product of clade supports (CCD0-MAP of Berling et al. 2025; after Höhna & Drummond 2012 and Larget 2013). With
+best(A) the highest log product over trees of the clade A,
 
     best(A) = log support(A) + max over splits A = B ∪ C of best(B) + best(C),   best(leaf) = 0,
 
-over clades by rising size. A split counts if B and C were both seen; of those that no tree has made, all are tried where
-there are at most FEW distinct clades. Beyond that they are those into a near descendant and the rest, in SEARCHES trees
-that hold A: a clade c two or three merges below A, where A without c was seen elsewhere. The rest is looked up by the
-difference of the words of A and c. No sampled tree has a higher product. O(M n) steps.
+over clades by rising size. A split counts if B and C were seen, together or not. Those that some tree has made are all
+tried. So are all others where there are at most FEW distinct clades; beyond that, those into a near descendant and the
+rest, in SEARCHES trees that hold A: a clade c two or three merges below A, where A without c was seen elsewhere. The
+rest is looked up by the difference of the words of A and c. No sampled tree has a higher product. O(M n) steps.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def _sort_merges(children: Ints, order: Ints) -> tuple[Ints, SmallInts]:
 
 
 @inline
-def _weigh(left: int, right: int, clade: int, n: int, log_support: Floats, state_best: Floats, split: SmallInts) -> None:
+def _weigh(
+    left: int, right: int, clade: int, n: int, log_support: Floats, state_best: Floats, state_split: SmallInts
+) -> None:
     """Take the split of a clade into two nodes, leaves or n + clade, if it is better than what is known."""
     value = 0.0
     if left >= n:
@@ -99,7 +101,7 @@ def _weigh(left: int, right: int, clade: int, n: int, log_support: Floats, state
         value += state_best[right - n] + log_support[right - n]
     if value > state_best[clade] + _ROUNDING * (1.0 + abs(value)):
         state_best[clade] = value
-        split[clade, 0], split[clade, 1] = left, right
+        state_split[clade, 0], state_split[clade, 1] = left, right
 
 
 @inline
@@ -112,13 +114,13 @@ def _weigh_rest(
     keys: Words,
     log_support: Floats,
     state_best: Floats,
-    split: SmallInts,
+    state_split: SmallInts,
 ) -> None:
     """Take the split into a node and the rest of the clade if the rest was seen."""
     own = keys[node] if node < n else words[node - n]
     rest = table[find(table, words, words[clade, 0] - own[0], words[clade, 1] - own[1])]
     if rest >= 0:
-        _weigh(node, n + rest, clade, n, log_support, state_best, split)
+        _weigh(node, n + rest, clade, n, log_support, state_best, state_split)
 
 
 @kernel
@@ -185,7 +187,7 @@ def _weigh_near(
     keys: Words,
     log_support: Floats,
     state_best: Floats,
-    split: SmallInts,
+    state_split: SmallInts,
 ) -> None:
     """Try the splits of a clade into a descendant two or three merges below it and the rest."""
     n = children.shape[1] + 1
@@ -193,16 +195,16 @@ def _weigh_near(
         if child >= n:
             for second in children[m, child - n]:
                 node = second if second < n else n + ids[m, second - n]
-                _weigh_rest(node, ids[m, k], n, words, table, keys, log_support, state_best, split)
+                _weigh_rest(node, ids[m, k], n, words, table, keys, log_support, state_best, state_split)
                 if second >= n:
                     for third in children[m, second - n]:
                         node = third if third < n else n + ids[m, third - n]
-                        _weigh_rest(node, ids[m, k], n, words, table, keys, log_support, state_best, split)
+                        _weigh_rest(node, ids[m, k], n, words, table, keys, log_support, state_best, state_split)
 
 
 @kernel
 def _assemble(split: SmallInts, n: int, root: int) -> tuple[Ints, Ints]:
-    """Merges of the tree that the splits make from the clade `root` down, children first: (n−1, 2), and sizes (n−1,)."""
+    """Merges (n−1, 2) of the tree that the splits make of the clade `root`, children first, and their sizes (n−1,)."""
     clade = np.empty(n - 1, dtype=np.int64)
     nodes = np.empty((n - 1, 2), dtype=np.int64)
     sizes = np.zeros(n - 1, dtype=np.int64)
