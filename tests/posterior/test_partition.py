@@ -6,12 +6,20 @@ from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
 import coaltree as ct
-from coaltree.cli.cluster import sureness
 from coaltree.posterior import partition
 from coaltree.posterior.agreement import best_agreement
 from coaltree.posterior.partition import EVEN, cluster_membership, gaps, score_clusters
 from tests.reference.posteriors import make_posterior, noisy_posterior
 from tests.seeds import seed
+
+
+def sureness(together, labels):
+    """What `cluster_membership` is, from the matrix of all pairs."""
+    member = np.eye(int(labels.max()) + 1)[labels]
+    others = together - np.eye(len(labels))
+    n_others = member.sum(axis=0)[labels] - 1.0
+    with_own = (others @ member)[np.arange(len(labels)), labels] / np.maximum(n_others, 1.0)
+    return np.where(n_others > 0, with_own, 1.0 - others.max(axis=1))
 
 
 def blobs(k, d, separation, number):
