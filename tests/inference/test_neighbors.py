@@ -116,6 +116,13 @@ def test_copies(copies, k):
     check(rows, neighbors.nearest(rows, k), k)
 
 
+def test_copies_are_found():
+    rows = np.array([[0.0, -0.0], [1.0, 2.0], [-0.0, 0.0], [2.0, 1.0], [1.0, 2.0]])
+    first = np.empty(5, dtype=np.int64)
+    neighbors.group_copies(rows, first)
+    assert first.tolist() == [0, 1, 0, 3, 1]
+
+
 def test_all_rows_equal():
     rows = np.ones((50, 2))
     index, distance = neighbors.nearest(rows, 8)

@@ -32,7 +32,7 @@ def slow_choice(tree, max_tips, support, n_clusters):
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("n_clusters", [None, 4, 30])
+@pytest.mark.parametrize("n_clusters", [None, 4, 11, 30])
 def test_choice_and_small_tree(seed, n_clusters):
     rng = np.random.default_rng(seed)
     tree = random_tree(rng, 40)
@@ -47,9 +47,9 @@ def test_choice_and_small_tree(seed, n_clusters):
     for k, merge in enumerate(small.merges):  # every merge of the small tree holds the leaves of the one it stands for
         held = set().union(*(leaves[tip] for tip in leaves_below(small.tree, 12 + k)))
         assert held == leaves_below(tree, 40 + merge)
-    if n_clusters == 4:  # clusters keep their numbers
-        own = small.tree.cut(n_clusters=4)
-        labels = tree.cut(n_clusters=4)
+    if n_clusters in (4, 11):  # clusters keep their numbers
+        own = small.tree.cut(n_clusters=n_clusters)
+        labels = tree.cut(n_clusters=n_clusters)
         assert all(labels[leaf] == own[i] for i, tip in enumerate(leaves) for leaf in tip)
 
 

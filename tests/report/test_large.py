@@ -58,6 +58,7 @@ def path(result, tmp_path_factory):
     path = tmp_path_factory.mktemp("large") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TreePosterior, "coclustering", None)  # nothing may ask for all pairs
+        patch.setattr(tree_data, "_MOST_FINE", 100_000)  # eight bits a value, as in the largest pages
         clustering_page(result).write(path)
     return path
 
@@ -180,12 +181,12 @@ def test_find_a_row_and_show_a_cluster(window, result):
 def test_means_of_clades(window, result):
     """Eight bits a value are enough for means to a fiftieth of a standard deviation."""
     deviation = np.nanstd(result.X, axis=0)
-    for tip in tips(window)[::7]:
-        shown = layout(
-            window, f"model.heat.columns.map((_, j) => model.heat.mean(model.first[{tip}], model.last[{tip}], j))"
-        )
+    assert layout(window, "model.heat.coarse")
+    for tip in [3, N + 5, *tips(window)[::7]]:  # a row and a pair, too: one row more or less would be seen there
+        mean = f"model.heat.mean(model.first[{tip}], model.last[{tip}], j)"
+        shown = layout(window, f"model.heat.columns.map((_, j) => {mean})")
         expected = np.nanmean(result.X[result.tree.leaves(tip)], axis=0)
-        np.testing.assert_allclose(np.array(shown) / deviation, expected / deviation, atol=0.02)
+        np.testing.assert_allclose(np.array(shown, dtype=float) / deviation, expected / deviation, atol=0.02)
 
 
 def test_any_cut(window):

@@ -384,7 +384,7 @@ class Chain:
     def build(self, now: Unknowns) -> Unknowns:
         """Make the greedy tree, given the rest."""
         rows = now.covariance.whiten(filled(self.X, now))
-        return now._replace(tree=_greedy_tree(rows, now.leaf_noise, None, self.settings.neighbors))
+        return now._replace(tree=_apart(_greedy_tree(rows, now.leaf_noise, None, self.settings.neighbors)))
 
     def adapt(self) -> None:
         """Let searches follow the chain, and look for near rows again where Φ may have turned."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree.posterior.consensus import clade_ids, support_of_clades
-from coaltree.posterior.diagnostics import effective_size, r_hat
+from coaltree.posterior.diagnostics import FEWEST, effective_size, r_hat
 
 Floats = npt.NDArray[np.float64]
 
@@ -63,6 +63,8 @@ class Convergence(NamedTuple):
                 f"clade supports differ by {self.support_difference:.2f} between chains (root mean square, should be "
                 f"below {MOST_DIFFERENCE})"
             )
+        if not told and self.n_draws < FEWEST:
+            return (f"Not known to have converged: {self.n_draws} draws a chain are too few to tell. Keep more draws.",)
         if not told:
             return ()
         return (f"Not converged: {'; '.join(told)}. Give a longer warmup and more draws.",)

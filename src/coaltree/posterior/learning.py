@@ -236,9 +236,11 @@ def _gather(
     )
     kept = {name: values[:, warmup:] for name, values in trace.items()}
     convergence = None if method == GREEDY else diagnose(kept, posterior.children, len(chains))
-    if convergence is not None:
+    if convergence is not None and convergence.warnings:
+        from sklearn.exceptions import ConvergenceWarning  # slow to import
+
         for told in convergence.warnings:
-            warnings.warn(told, stacklevel=3)
+            warnings.warn(told, ConvergenceWarning, stacklevel=3)
     return LearnedPosterior(
         posterior,
         middle,
