@@ -79,7 +79,9 @@ def mixing(options: Options) -> Lines:
     for k in range(1 if options.quick else 4):
         rng = np.random.default_rng([4, k])
         X = ct.sample_data(ct.sample_tree(32, random_state=rng), 9.0 * np.eye(32), random_state=rng)
-        sizes = [effective_sample_size(amplitudes(X, n_iter, with_scale, k)) / (0.9 * n_iter) for with_scale in (True, False)]
+        sizes = [
+            effective_sample_size(amplitudes(X, n_iter, with_scale, k)) / (0.9 * n_iter) for with_scale in (True, False)
+        ]
         yield f"| {k} | {sizes[0]:.3f} | {sizes[1]:.3f} | {sizes[0] / sizes[1]:.1f} |"
 
 

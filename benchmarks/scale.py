@@ -145,7 +145,10 @@ def calibration(children: Any, truth: ct.Tree) -> list[list[float]]:
     true, support = true[: len(support)], support.copy()
     support[ids[0, -1]] = 0.0
     bins = np.digitize(support, BINS)
-    return [[int((bins == k).sum()), int(true[bins == k].sum()), float(support[bins == k].sum())] for k in range(1, len(BINS))]
+    return [
+        [int((bins == k).sum()), int(true[bins == k].sum()), float(support[bins == k].sum())]
+        for k in range(1, len(BINS))
+    ]
 
 
 def run_one(name: str, n: int) -> None:
@@ -166,7 +169,12 @@ def measure(sizes: list[int]) -> Iterator[Row]:
             limit = None if name == CHAIN else MOST_SECONDS
             try:
                 done = subprocess.run(
-                    command, check=True, stdout=subprocess.PIPE, text=True, timeout=limit, env={**os.environ, **ONE_THREAD}
+                    command,
+                    check=True,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    timeout=limit,
+                    env={**os.environ, **ONE_THREAD},
                 )
             except subprocess.SubprocessError as error:
                 yield {"method": name, "n": n, "failed": type(error).__name__}
@@ -212,7 +220,10 @@ def page(rows: list[Row]) -> list[str]:
     sizes = sorted({row["n"] for row in rows})
     taken = {(row["method"], row["n"]): row for row in rows}
     lines += ["", "CPU seconds, and peak MB as above, beside linkages of the same rows in the same run:", ""]
-    lines += ["| | what it returns | " + " | ".join(f"n = {n:,}" for n in sizes) + " |", "|---" * (len(sizes) + 2) + "|"]
+    lines += [
+        "| | what it returns | " + " | ".join(f"n = {n:,}" for n in sizes) + " |",
+        "|---" * (len(sizes) + 2) + "|",
+    ]
     for name, returned in RETURNS.items():
         found = [taken.get((name, n)) for n in sizes]
         cells = ["" if row is None else f"{row['seconds']:.1f} s, {memory(row)} MB" for row in found]
@@ -236,18 +247,27 @@ def picture(rows: list[Row], path: Path) -> None:
     def draw(name: str, what: str, label: str, **look: Any) -> None:
         chosen = [row for row in rows if row["method"] == name]
         if chosen:
-            axes.loglog([row["n"] for row in chosen], [row[what] for row in chosen], marker="o", label=label, **look)
+            sizes, values = [row["n"] for row in chosen], [row[what] for row in chosen]
+            axes.loglog(sizes, values, marker="o", markersize=4, label=label, **look)
 
-    draw(CHAIN, "seconds", f"chain, all {ITERATIONS} iterations: {ITERATIONS - WARMUP} trees", color="#0072B2", linewidth=2)
+    draw(
+        CHAIN,
+        "seconds",
+        f"chain, all {ITERATIONS} iterations: {ITERATIONS - WARMUP} trees",
+        color="#0072B2",
+        linewidth=2,
+    )
     draw(CHAIN, "iteration", "chain, one iteration", color="#0072B2", linestyle=":")
     draw(CHAIN, "start", "chain, its start", color="#56B4E9", linestyle="-.")
     for name, colour in zip(list(RETURNS)[1:], ("#000000", "#7F7F7F", "#D55E00", "#009E73"), strict=True):
-        draw(name, "seconds", f"{name}: one tree", color=colour, linestyle="--", markersize=4)
+        draw(name, "seconds", f"{name}: one tree", color=colour, linestyle="--")
     sizes = sorted({row["n"] for row in rows})
     axes.set_xticks(sizes, [f"{n:,}" for n in sizes])
     axes.minorticks_off()
-    axes.set(xlabel="rows n", ylabel="CPU seconds, one thread", title=f"Trees of n rows from the model, d = {DIMENSION}")
-    axes.legend(fontsize=8, frameon=False)
+    axes.set(
+        xlabel="rows n", ylabel="CPU seconds, one thread", title=f"Trees of n rows from the model, d = {DIMENSION}"
+    )
+    axes.legend(fontsize=8, frameon=False, handlelength=3.5)
     axes.grid(alpha=0.3)
     for suffix in (".png", ".svg"):
         figure.savefig(path.with_suffix(suffix), dpi=150, metadata={"Date": None} if suffix == ".svg" else None)

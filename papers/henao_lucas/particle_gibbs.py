@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 import coaltree as ct
@@ -43,9 +44,7 @@ def draw_tree(now: Unknowns, X: Floats, method: str, n_particles: int, rng: np.r
     rows = now.covariance.whiten(X)
     n, d = rows.shape
     distances = pair_distances(rows)
-    tree = smc.conditional_draw(
-        now.tree, distances, d, now.leaf_noise, method=method, n_particles=n_particles, rng=rng
-    )
+    tree = smc.conditional_draw(now.tree, distances, d, now.leaf_noise, method=method, n_particles=n_particles, rng=rng)
     schedule = moves.Schedule(regrafts=min(n, MOST_REGRAFTS))
     return now._replace(tree=moves.sweep(tree, rows, now.leaf_noise, 1, rng, schedule=schedule)[0])
 
@@ -104,8 +103,7 @@ def by_chain(
 ) -> Learned:
     """Learn by coaltree's own chains, or by greedy trees."""
     with warnings.catch_warnings():
-        # A quick run is short on purpose.
-        warnings.filterwarnings("ignore", "Not converged")
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a quick run is short on purpose
         noise = "learn" if learn_noise else 0.0
         found = ct.learn_posterior(
             X, family, None, noise, n_draws, warmup, thin=1, method=method, random_state=rng, names=names
