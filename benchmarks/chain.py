@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from papers.henao_lucas import particle_gibbs
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
@@ -33,7 +34,6 @@ from coaltree.inference import learn
 from coaltree.inference.effort import settle
 from coaltree.model.covariance import Spherical
 from coaltree.posterior.convergence import compare_supports, diagnose
-from papers.henao_lucas import particle_gibbs
 
 OUT = Path(__file__).with_suffix(".json")
 OLD, NEW = "conditional SMC", "chain"
@@ -42,6 +42,25 @@ N_PARTICLES, OLD_SECONDS, NEW_SECONDS, DROPPED = 50, 240.0, 30.0, 0.2
 # Effective sizes of fewer draws than this are not told: their number is the bound.
 FEWEST = 20
 Row = dict[str, Any]
+
+COMPARED = f"""
+The learner before drew a tree by conditional SMC, {N_PARTICLES} particles of the sampler that `auto` takes, and then by
+at most {particle_gibbs.MOST_REGRAFTS} regrafts (`papers/henao_lucas/particle_gibbs.py`); the other blocks, the start
+and the model (spherical covariance and leaf noise learned) are the same. CPU of one thread after compilation, warm-up
+apart: its default length for the chain, a fifth of the iterations for conditional SMC. Effective draws by ArviZ (bulk):
+of the log joint, and of a clade (there or not), the median over clades with support 0.1–0.9. *≤*: fewer than {FEWEST}
+draws, which do not tell; their number is the bound.
+"""
+ON_THE_WAY = """
+After so few iterations conditional SMC on digits is still on its way from the start: the chain passes the same log
+joint within its first ten iterations.
+"""
+TWO_CHAINS = """
+Chains from different starts (greedy trees, the second of rows moved half the way to the next). *Correlation* and
+*difference* (root mean square) are of the supports that both give to the same clades, among those that either gives at
+least 0.1; supports from so many draws differ by chance as well. *Effective*: draws of a clade, median. CPU of both
+chains, with what is compiled or loaded.
+"""
 
 
 def digits(n: int = 1797) -> Any:
@@ -123,15 +142,10 @@ def compared_page(rows: list[Row]) -> list[str]:
     lines = [
         "## Beside conditional SMC",
         "",
-        f"The learner before drew a tree by conditional SMC, {N_PARTICLES} particles of the sampler that `auto` takes, and then by "
-        f"at most {particle_gibbs.MOST_REGRAFTS} regrafts (`papers/henao_lucas/particle_gibbs.py`); the other blocks, the start "
-        "and the model (spherical covariance and leaf noise learned) are the same. CPU of one thread after compilation, warm-up "
-        f"apart: its default length for the chain, a fifth of the iterations for conditional SMC. Effective draws by ArviZ (bulk): of the "
-        "log joint, and of a clade (there or not), the median over clades with support 0.1–0.9. *≤*: fewer than "
-        f"{FEWEST} draws, which do not tell; their number is the bound.",
+        COMPARED,
         "",
-        "| data | learner | warm-up | iterations | CPU s | CPU s an iteration | last log joint | effective, log joint | effective, clades "
-        "| a CPU s, log joint | a CPU s, clades |",
+        "| data | learner | warm-up | iterations | CPU s | CPU s an iteration | last log joint "
+        "| effective, log joint | effective, clades | a CPU s, log joint | a CPU s, clades |",
         "|---" * 11 + "|",
     ]
     told = []
@@ -151,12 +165,8 @@ def compared_page(rows: list[Row]) -> list[str]:
                 size, bound = size_of(pair[OLD], what)
                 ratio = size_of(pair[NEW], what)[0] / pair[NEW]["seconds"] / (size / pair[OLD]["seconds"])
                 parts.append(f"{'at least ' if bound else ''}{ratio:,.0f} times as many of {words}")
-            told.append(f"{name}: the chain makes {' and '.join(parts)} a CPU second.")
-    words = (
-        "Conditional SMC on digits is still on its way from the start after so few iterations: the log joint of the chain passes "
-        "the same values within its first ten."
-    )
-    return [*lines, "", "\n\n".join(told), "", words, ""]
+            told += [f"{name}: the chain makes {' and '.join(parts)} a CPU second.", ""]
+    return [*lines, "", *told, ON_THE_WAY, ""]
 
 
 # ---- two chains on real tables
@@ -209,12 +219,10 @@ def real_page(rows: list[Row]) -> list[str]:
     lines = [
         "## Two chains on real tables",
         "",
-        "Chains from different starts (greedy trees, the second of rows moved half the way to the next). *Correlation* and *difference* "
-        "(root mean square) are of the supports that both give to the same clades, among those that either gives at least 0.1; "
-        "supports from so many draws differ by chance as well. *Effective*: draws of a clade, median. CPU of both chains, with what "
-        "is compiled or loaded.",
+        TWO_CHAINS,
         "",
-        "| data | covariance | sweeps a chain (warm-up) | draws a chain | correlation | difference | R-hat, log joint | effective | CPU s |",
+        "| data | covariance | sweeps a chain (warm-up) | draws a chain | correlation | difference "
+        "| R-hat, log joint | effective | CPU s |",
         "|---" * 9 + "|",
     ]
     for row in rows:
@@ -249,10 +257,8 @@ def write_page(out: Path) -> None:
     for part, page in PAGES.items():
         if part in stored:
             lines += page(stored[part])
-    wrapped = (
-        line if line.startswith(("|", "#")) else textwrap.fill(line, 120) for line in "\n".join(lines).split("\n")
-    )
-    out.with_suffix(".md").write_text("\n".join(wrapped), "utf-8")
+    whole = [line if line.startswith(("|", "#")) else textwrap.fill(" ".join(line.split()), 120) for line in lines]
+    out.with_suffix(".md").write_text("\n".join(whole), "utf-8")
     if "scale" in stored:
         scale.picture(stored["scale"], out)
 

@@ -79,9 +79,8 @@ def mixing(options: Options) -> Lines:
     for k in range(1 if options.quick else 4):
         rng = np.random.default_rng([4, k])
         X = ct.sample_data(ct.sample_tree(32, random_state=rng), 9.0 * np.eye(32), random_state=rng)
-        sizes = [
-            effective_sample_size(amplitudes(X, n_iter, with_scale, k)) / (0.9 * n_iter) for with_scale in (True, False)
-        ]
+        chains = [amplitudes(X, n_iter, with_scale, k) for with_scale in (True, False)]
+        sizes = [effective_sample_size(chain) / len(chain) for chain in chains]
         yield f"| {k} | {sizes[0]:.3f} | {sizes[1]:.3f} | {sizes[0] / sizes[1]:.1f} |"
 
 
@@ -152,7 +151,7 @@ def cost(options: Options) -> Lines:
         now = chain.now
         S = scatter(now.tree, X, now.leaf_noise)
         blocks: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
-            (lambda: setattr(chain, "now", chain.move(chain.now)), ()),
+            (chain.move, (now,)),
             (scatter, (now.tree, X, now.leaf_noise)),
             (family.update, (now.covariance, S, n - 1, rng)),
             (learn.draw_noise, (now, X, family, rng)),

@@ -28,9 +28,9 @@ SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
 # A chain's iterations, and how many of them are dropped.
 ITERATIONS, WARMUP = 300, 150
 BINS = np.append(np.arange(0.1, 0.95, 0.1), [0.999999, 1.1])
-# Beyond these a method takes too long or, by its n²/2 distances, too much memory; and seconds after which it is stopped.
+# Beyond these a method takes too long or, by its n²/2 distances, too much memory.
 MOST_LEAVES = {"scipy average": 30_000, "fastcluster average": 30_000}
-MOST_SECONDS = 1800
+MOST_SECONDS = 1800  # after which a linkage is stopped
 RETURNS = {
     CHAIN: f"{ITERATIONS - WARMUP} trees from the posterior with their scale and noise: supports of all clades",
     "scipy average": "one tree",
@@ -38,7 +38,14 @@ RETURNS = {
     "genieclust": "one tree, of a spanning tree",
     "hdbscan": "one tree, of a spanning tree; clusters and outliers",
 }
-ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
+ONE_THREAD = {**os.environ, **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}}
+WORDS = f"""
+Rows from the model, spherical covariance and leaf noise learned; {ITERATIONS} iterations, of which the first {WARMUP}
+are dropped and {ITERATIONS - WARMUP} kept as draws. CPU of one thread after compilation. Exponents: growth with n since
+the row above. *At home*: the iteration from which on the log joint stays within three standard deviations of the mean
+of its last half. Memory: peak of the process, and in brackets what of it came after the data were loaded and the code
+compiled, draws included.
+"""
 Row = dict[str, Any]
 
 
@@ -128,7 +135,7 @@ def run_chain(n: int, iterations: int = ITERATIONS, warmup: int = WARMUP) -> Row
 
 
 def at_home(log_joint: Any) -> int:
-    """Return the iteration from which on the log joint stays within three standard deviations of the last half's mean."""
+    """Return the iteration from which on the log joint stays within three deviations of the last half's mean."""
     last = log_joint[len(log_joint) // 2 :]
     outside = np.abs(log_joint - last.mean()) > 3.0 * last.std()
     return 2 + int(np.flatnonzero(outside[: len(log_joint) // 2]).max(initial=-1))
@@ -169,12 +176,7 @@ def measure(sizes: list[int]) -> Iterator[Row]:
             limit = None if name == CHAIN else MOST_SECONDS
             try:
                 done = subprocess.run(
-                    command,
-                    check=True,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    timeout=limit,
-                    env={**os.environ, **ONE_THREAD},
+                    command, check=True, stdout=subprocess.PIPE, text=True, timeout=limit, env=ONE_THREAD
                 )
             except subprocess.SubprocessError as error:
                 yield {"method": name, "n": n, "failed": type(error).__name__}
@@ -192,24 +194,20 @@ def exponent(rows: list[Row], what: str, k: int) -> str:
 
 def page(rows: list[Row]) -> list[str]:
     """Tables: the chain, its supports, and what linkages take."""
-    rows = [row for row in rows if "failed" not in row]
-    chains = sorted((row for row in rows if row["method"] == CHAIN), key=lambda row: row["n"])
+    chains = sorted((row for row in rows if row["method"] == CHAIN and "failed" not in row), key=lambda row: row["n"])
     lines = [
         f"## One chain over many rows, d = {DIMENSION}",
         "",
-        f"Rows from the model, spherical covariance and leaf noise learned; {ITERATIONS} iterations, of which the first "
-        f"{WARMUP} are dropped and {ITERATIONS - WARMUP} kept as draws. CPU of one thread after compilation. Exponents: growth with "
-        "n since the row above. *At home*: the iteration from which on the log joint stays within three standard deviations of the "
-        "mean of its last half. Memory: peak of the process, and in brackets what of it came after the data were loaded and the "
-        "code compiled, draws included.",
+        WORDS,
         "",
         "| n | start, CPU s | exponent | an iteration, CPU s | exponent | all, CPU s | peak MB | at home from |",
         "|---" * 8 + "|",
     ]
     for k, row in enumerate(chains):
+        home = at_home(np.array(row["log_joint"]))
         lines.append(
             f"| {row['n']:,} | {row['start']:.2f} | {exponent(chains, 'start', k)} | {row['iteration']:.3f} "
-            f"| {exponent(chains, 'iteration', k)} | {row['seconds']:.0f} | {memory(row)} | {at_home(np.array(row['log_joint']))} |"
+            f"| {exponent(chains, 'iteration', k)} | {row['seconds']:.0f} | {memory(row)} | {home} |"
         )
     lines += ["", "Of the clades whose support lies in a bin, the share that is true (and their number):", ""]
     names = [f"{low:.1f}–{high:.1f}" for low, high in zip(BINS[:-2], [*BINS[1:-2], 1.0], strict=True)] + ["1"]
@@ -226,10 +224,15 @@ def page(rows: list[Row]) -> list[str]:
     ]
     for name, returned in RETURNS.items():
         found = [taken.get((name, n)) for n in sizes]
-        cells = ["" if row is None else f"{row['seconds']:.1f} s, {memory(row)} MB" for row in found]
+        cells = ["" if row is None else taken_by(row) for row in found]
         lines.append(f"| {name} | {returned} | " + " | ".join(cells) + " |")
     most = ", ".join(f"{name} {n:,}" for name, n in MOST_LEAVES.items())
     return [*lines, "", f"Left out beyond so many rows, for time and memory: {most}.", "", "![CPU time](chain.svg)", ""]
+
+
+def taken_by(row: Row) -> str:
+    """Time and memory, or what went wrong."""
+    return str(row["failed"]) if "failed" in row else f"{row['seconds']:.2f} s, {memory(row)} MB"
 
 
 def memory(row: Row) -> str:

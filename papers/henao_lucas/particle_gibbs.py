@@ -1,9 +1,9 @@
 """Learning with the paper's samplers: conditional SMC in place of the chain's sweeps, the other blocks the same.
 
-The paper alternates a tree sampler with updates of Φ. Started anew each time, a sampler of few particles has another law than
-the posterior; with the last tree retained (particle Gibbs) the alternation is a Markov chain on trees, Φ and noise. A few
-moves of the tree come after it, for particles alone seldom change the first merges. At the end trees are sampled at the
-medians, as in the paper. `by_chain` is `coaltree.learn_posterior`, told in the same words.
+The paper alternates a tree sampler with updates of Φ. Started anew each time, a sampler of few particles has another
+law than the posterior; with the last tree retained (particle Gibbs) the alternation is a Markov chain on trees, Φ and
+noise. A few moves of the tree come after it, for particles alone seldom change the first merges. At the end trees are
+sampled at the medians, as in the paper. `by_chain` is `coaltree.learn_posterior`, told in the same words.
 """
 
 from __future__ import annotations

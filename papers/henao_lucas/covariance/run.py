@@ -91,7 +91,7 @@ def summarise(rows: dict[Key, Row]) -> Summary:
 
 
 def claims(summary: Summary, expected: Summary) -> Sequence[Claim]:
-    """What `auto` takes of the samplers is as good as the paper's best by every measure, and nearly as good at ℓ as can be."""
+    """What `auto` takes is as good as the paper's best by every measure, and nearly as good at ℓ as can be."""
     return [*claims_against(summary, expected, DEFAULT), *length_claims(summary, SIZES, DEFAULT)]
 
 
