@@ -1,11 +1,11 @@
 """Supports of the same clades from two seeds: straight from the sampler, and after moves."""
 
 import numpy as np
+from coaltree.posterior.rejuvenate import rejuvenate
 from matplotlib import pyplot as plt
 
 import coaltree as ct
 from coaltree.plots import PALETTE
-from coaltree.posterior.rejuvenate import rejuvenate
 
 X = ct.sample_data(ct.sample_tree(24, random_state=6), np.eye(4), random_state=7)
 figure, axes = plt.subplots(1, 2, figsize=(9.0, 4.0), layout="constrained", sharey=True)
