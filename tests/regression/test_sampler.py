@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from coaltree.inference import learn
 from coaltree.model.covariance import PooledWishart
 from coaltree.regression import coefficients
 from coaltree.regression.coefficients import approximate, evaluate, hamiltonian, make_pilot
@@ -39,7 +38,7 @@ def trajectory(n_steps=2, pilot_at=0.0, always=False):
 
 
 def hyperparameters(hyper, theta, likelihood, rng):
-    return draw_hyper(hyper, theta, PRIOR, learn.Settings(n_particles=4, n_sweeps=1), rng), theta
+    return draw_hyper(hyper, theta, PRIOR, 1, rng), theta
 
 
 @pytest.mark.parametrize("link", [PROBIT, LOGIT])

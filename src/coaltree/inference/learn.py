@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.spatial.distance import cdist
 
 from coaltree.inference.due import PEAK
 from coaltree.inference.graph import build_by_graph, refuse_copies
@@ -53,6 +54,8 @@ N_TURNS = 3
 N_SCALES = 3
 # Near rows of every row: candidates of the greedy start, and where searches for an edge begin.
 N_NEAR = 12
+# Up to this many rows are sorted by their distance, all of them, where a tree is drawn afresh.
+FEW_ROWS = 64
 # The start of up to this many rows is the greedy tree of all pairs, of more that of near ones.
 ALL_PAIRS = 1500
 # Further chains start from rows moved by this fraction of the distance to the next.
@@ -174,10 +177,19 @@ def marginal_likelihood(integrated: Integrated, X: Floats) -> Callable[[Tree, Fl
     return log_p
 
 
+def _near_rows(rows: Floats) -> Near:
+    """The N_NEAR nearest other rows of every row; of few rows by sorting, as making ready to search costs more."""
+    if len(rows) > FEW_ROWS:
+        return nearest(rows, N_NEAR)[0]
+    distance = cdist(rows, rows, "sqeuclidean")
+    np.fill_diagonal(distance, math.inf)
+    return np.argsort(distance, axis=1, kind="stable")[:, : min(N_NEAR, len(rows) - 1)].astype(np.int32)
+
+
 def draw_tree(now: Unknowns, X: Floats, rng: np.random.Generator, n_sweeps: int = 1) -> Unknowns:
     """Tree given Φ and s₀, for a few sweeps."""
     rows = now.covariance.whiten(X)
-    walk = Walk(now.tree, nearest(rows, N_NEAR)[0], rows, now.leaf_noise, rng, fresh=True)
+    walk = Walk(now.tree, _near_rows(rows), rows, now.leaf_noise, rng, fresh=True)
     walk.sweep(n_sweeps)
     return now._replace(tree=walk.to_tree(now.tree.names))
 
