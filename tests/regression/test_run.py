@@ -121,6 +121,19 @@ def test_a_checkpoint_of_another_run_is_refused(change, tmp_path):
         fit(checkpoint=path, **change)
 
 
+def test_a_checkpoint_of_an_earlier_version_is_refused_by_name(tmp_path):
+    """It can be read, but its chain would go on as another one than it began."""
+    from tests.fuzz.readers import _regress
+    from tests.trust.test_frozen import DATA
+
+    path = tmp_path / "chains.npz"
+    content = (DATA / "probit-1.npz").read_bytes()
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="earlier version, which drew otherwise"):
+        _regress(path)
+    assert path.read_bytes() == content
+
+
 @pytest.mark.parametrize("content", [b"nonsense", b""])
 def test_a_damaged_checkpoint_is_named(content, tmp_path):
     path = tmp_path / "chains.npz"

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from coaltree.inference import learn
 from coaltree.model.covariance import PooledWishart
 from coaltree.regression import coefficients
 from coaltree.regression.coefficients import approximate, evaluate, hamiltonian, make_pilot
@@ -63,6 +64,17 @@ def test_albert_and_chib():
 
 def test_hyperparameters_given_coefficients():
     assert np.abs(drift(hyperparameters, 4, 400, 12)).max() < LIMIT
+
+
+def test_trees_drawn_for_other_noise_are_noticed(monkeypatch):
+    draw = learn.draw_tree
+
+    def wrongly(now, X, rng, n_sweeps):
+        moved = draw(now._replace(leaf_noise=4.0 * now.leaf_noise), X, rng, n_sweeps)
+        return moved._replace(leaf_noise=now.leaf_noise)
+
+    monkeypatch.setattr(learn, "draw_tree", wrongly)
+    assert np.abs(drift(hyperparameters, 4, 400, 12)).max() > LIMIT
 
 
 @pytest.mark.parametrize("n_outcomes", [1, 2, 4])
