@@ -66,14 +66,9 @@ def test_hyperparameters_given_coefficients():
     assert np.abs(drift(hyperparameters, 4, 400, 12)).max() < LIMIT
 
 
-def test_trees_drawn_for_other_noise_are_noticed(monkeypatch):
+def test_trees_of_other_coefficients_are_noticed(monkeypatch):
     draw = learn.draw_tree
-
-    def wrongly(now, X, rng, n_sweeps):
-        moved = draw(now._replace(leaf_noise=4.0 * now.leaf_noise), X, rng, n_sweeps)
-        return moved._replace(leaf_noise=now.leaf_noise)
-
-    monkeypatch.setattr(learn, "draw_tree", wrongly)
+    monkeypatch.setattr(learn, "draw_tree", lambda now, X, rng, n_sweeps: draw(now, 3.0 * X, rng, n_sweeps))
     assert np.abs(drift(hyperparameters, 4, 400, 12)).max() > LIMIT
 
 
