@@ -72,6 +72,8 @@ def test_chains_may_run_anywhere(monkeypatch, tmp_path):
             same(here, fit(n_jobs=n_jobs, checkpoint=file))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore")
 def test_a_lost_machine_changes_nothing():
     here = fit(n_iter=450)

@@ -99,6 +99,8 @@ def digest(*arrays):
     return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_learner(tmp_path, monkeypatch):
     monkeypatch.setattr("coaltree.posterior.checkpoint.SECONDS", 0.0)
     X = 10.0 * ct.sample_data(ct.sample_tree(20, random_state=1), 4, random_state=2)
@@ -112,6 +114,8 @@ def test_the_learner(tmp_path, monkeypatch):
     assert survive(run, lambda: path.unlink(missing_ok=True), N_KILLS) >= N_KILLS
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_regression(tmp_path, monkeypatch):
     monkeypatch.setattr("coaltree.inference.running.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     monkeypatch.setattr("coaltree.inference.running.SECONDS_A_BLOCK", 0.0)
@@ -128,6 +132,8 @@ def test_the_regression(tmp_path, monkeypatch):
     assert survive(run, lambda: path.unlink(missing_ok=True), N_KILLS) >= N_KILLS
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_comparison(tmp_path):
     from coaltree.regression.baselines import BASELINES
     from coaltree.regression.comparison import compare
@@ -150,6 +156,8 @@ def test_the_comparison(tmp_path):
     assert survive(run, clear, N_KILLS) >= N_KILLS
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_study(tmp_path):
     """All of it in children, the simulation too: pyarrow's and DuckDB's threads do not outlive a fork."""
     pytest.importorskip("ibis", reason="the extra `records` is not installed")

@@ -227,7 +227,7 @@ def _write(
             {
                 "node": n + k,
                 "outcomes": "; ".join(tree.leaf_names[leaf] for leaf in tree.leaves(n + k)),
-                "support": float(support[k]),
+                "support": None if support is None else float(support[k]),
                 "time": float(tree.times[k]),
                 "(intercept)": float(fit.node_intercept[n + k]),
                 **{name: float(value) for name, value in zip(data.features, fit.node_coef[n + k], strict=True)},

@@ -44,10 +44,9 @@ from coaltree.tree import Tree
 Floats = npt.NDArray[np.float64]
 Near = npt.NDArray[np.int32]
 
-# Where leaf noise starts when it is learned: a twentieth of the expected wait of a pair.
-FIRST_NOISE = 0.05
 # Leaf noise below this is nothing beside rounding; the bound keeps a flat tail from wandering off.
 SMALLEST_NOISE = math.exp(-40.0)
+AUTO, GREEDY = "auto", "greedy"
 # Draws of missing entries and moves of the tree in turn, an iteration.
 N_TURNS = 3
 # Slices of the common scale, an iteration.
@@ -97,7 +96,8 @@ def first_guesses(
     All begin with the covariance of the data. The first has the greedy tree by peaks, the others the same of rows moved
     at random by about half the way to the next row, so that their clades differ at every level.
     """
-    noise = np.full(len(X), FIRST_NOISE) if leaf_noise is None else leaf_noise
+    # Learned noise starts at half the time by which half of the lineages are expected to have merged, 2/n.
+    noise = np.full(len(X), 1.0 / len(X)) if leaf_noise is None else leaf_noise
     complete = not np.isnan(X).any()
     variances = np.nanvar(X, axis=0)
     if diagonal_only(family):
@@ -167,12 +167,12 @@ def marginal_likelihood(integrated: Integrated, X: Floats) -> Callable[[Tree, Fl
 
     def log_p(tree: Tree, noise: Floats) -> float:
         up = pass_up(tree, rows, noise)
-        log_volume = 0.5 * rows.shape[1] * float(np.log(up.merge_variance).sum())
-        if integrated.log_marginal_of_sums is not None:
-            value: float = integrated.log_marginal_of_sums(up.sums, len(rows) - 1)
+        log_volume: float = 0.5 * rows.shape[1] * float(np.log(up.messages.merge_variance).sum())
+        if integrated.log_marginal_of_sums is None:
+            log_marginal: float = integrated.log_marginal(up.messages.contrasts(tree))
         else:
-            value = integrated.log_marginal(up.contrasts(tree))
-        return value - log_volume
+            log_marginal = integrated.log_marginal_of_sums(up.sums, len(rows) - 1)
+        return log_marginal - log_volume
 
     return log_p
 
@@ -187,8 +187,8 @@ def _near_rows(rows: Floats) -> Near:
 
 
 def draw_tree(now: Unknowns, X: Floats, rng: np.random.Generator, n_sweeps: int = 1) -> Unknowns:
-    """Tree given Φ and s₀, for a few sweeps."""
-    rows = now.covariance.whiten(X)
+    """Tree given Φ and s₀, by a few sweeps of a walk that is made for them."""
+    rows = now.covariance.whiten(filled(X, now))
     walk = Walk(now.tree, _near_rows(rows), rows, now.leaf_noise, rng, fresh=True)
     walk.sweep(n_sweeps)
     return now._replace(tree=walk.to_tree(now.tree.names))
@@ -256,6 +256,7 @@ def draw_scale(
     n_merges = len(tree.times)
     base = log_prior(tree)
     moves_likelihood = not learn_noise and bool(np.any(noise > 0))
+    log_p_data = likelihood(now.covariance, X) if moves_likelihood else None
 
     def scaled(log_c: float) -> Unknowns:
         c = math.exp(log_c)
@@ -268,9 +269,8 @@ def draw_scale(
         value = c * base + n_merges * log_c + family.log_rescale(now.covariance, c)
         if learn_noise:
             value += log_c - c * float(noise[0]) if c * noise[0] > 0.99 * SMALLEST_NOISE else -math.inf
-        if moves_likelihood:
-            new = scaled(log_c)
-            value += likelihood(new.covariance, X)(new.tree, noise)
+        if log_p_data is not None:  # at (ct, s₀, Φ/c) what it is at (t, s₀/c, Φ)
+            value += log_p_data(tree, noise / c)
         return value
 
     width = 2.0 / math.sqrt(n_merges)
@@ -297,22 +297,27 @@ def draw_missing(now: Unknowns, X: Floats, rng: np.random.Generator, by_columns:
     return now._replace(missing=missing.impute_rows(X, nodes[above], spread, precision, rng))
 
 
-def draw_rest(
-    now: Unknowns, X: Floats, family: CovarianceFamily, learn_noise: bool, rng: np.random.Generator
+def iterate(
+    now: Unknowns,
+    X: Floats,
+    family: CovarianceFamily,
+    rng: np.random.Generator,
+    move: Callable[[Unknowns], Unknowns],
+    learn_noise: bool = True,
 ) -> Unknowns:
-    """Φ, leaf noise, offset and scale given the tree and its table."""
+    """One iteration: a Markov kernel that leaves p(t, π, Φ, s₀, missing | X) unchanged, as `move` leaves p(t, π | …)."""
+    now = move(now)
     seen = what_counts(now, X)
     now = draw_covariance(now, seen, family, rng)
     if learn_noise:
         now = draw_offset(draw_noise(now, seen, family, rng), rng)
-    return draw_scale(now, seen, family, learn_noise, rng)
-
-
-def iterate(
-    now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.random.Generator, n_sweeps: int = 1
-) -> Unknowns:
-    """One iteration: a Markov kernel that leaves p(t, π, Φ, s₀ | X) of a complete table unchanged."""
-    return draw_rest(draw_tree(now, X, rng, n_sweeps), X, family, True, rng)
+    now = draw_scale(now, seen, family, learn_noise, rng)
+    if now.missing is not None:
+        # Missing entries and the tree hold each other back, and both are cheap: they take turns.
+        for _ in range(N_TURNS):
+            now = move(draw_missing(now, X, rng))
+        now = draw_missing(now, X, rng)
+    return now
 
 
 def what_counts(now: Unknowns, X: Floats) -> Floats:
@@ -372,19 +377,9 @@ class Chain:
 
     def advance(self) -> None:
         """Make one iteration and keep its draw."""
-        now, X, rng = self.now, self.X, self.rng
-        if self.settings.greedy:
-            rows = now.covariance.whiten(filled(X, now))
-            now = now._replace(tree=_greedy_tree(rows, now.leaf_noise, None, self.settings.neighbors))
-        else:
-            now = self.move(now)
-        now = draw_rest(now, X, self.family, self.settings.learn_noise, rng)
-        if now.missing is not None:
-            for _ in range(N_TURNS):
-                now = draw_missing(now, X, rng)
-                now = now if self.settings.greedy else self.move(now)
-            now = draw_missing(now, X, rng)
-        self.now = now
+        settings = self.settings
+        move = self.build if settings.greedy else self.move
+        self.now = iterate(self.now, self.X, self.family, self.rng, move, settings.learn_noise)
         self.n_done += 1
         if self.n_done <= self.settings.warmup and not self.settings.greedy:
             self.adapt()
@@ -397,6 +392,11 @@ class Chain:
         # A fixed Φ does not follow the times, so they have a scale of their own to find.
         walk.sweep(rescaled=self.family.log_rescale(now.covariance, 2.0) == -math.inf)
         return now._replace(tree=walk.to_tree())
+
+    def build(self, now: Unknowns) -> Unknowns:
+        """Make the greedy tree, given the rest."""
+        rows = now.covariance.whiten(filled(self.X, now))
+        return now._replace(tree=_apart(_greedy_tree(rows, now.leaf_noise, None, self.settings.neighbors)))
 
     def adapt(self) -> None:
         """Let searches follow the chain, and look for near rows again where Φ may have turned."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from coaltree._version import __version__
 from coaltree.inference import learn, running
 from coaltree.inference.effort import Effort, settle
-from coaltree.inference.learn import Chain
+from coaltree.inference.learn import AUTO, GREEDY, Chain
 from coaltree.model.covariance import CovarianceFamily, Diagonal, Fixed, HuangWand, as_family
 from coaltree.model.family import State
 from coaltree.posterior.checkpoint import Checkpoint
@@ -25,8 +25,6 @@ from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.validation import check_choice, check_count, check_data, check_leaf_noise
 
 Floats = npt.NDArray[np.float64]
-
-AUTO, GREEDY = "auto", "greedy"
 
 
 class LearnedPosterior(NamedTuple):
@@ -238,9 +236,11 @@ def _gather(
     )
     kept = {name: values[:, warmup:] for name, values in trace.items()}
     convergence = None if method == GREEDY else diagnose(kept, posterior.children, len(chains))
-    if convergence is not None:
+    if convergence is not None and convergence.warnings:
+        from sklearn.exceptions import ConvergenceWarning  # slow to import
+
         for told in convergence.warnings:
-            warnings.warn(told, stacklevel=3)
+            warnings.warn(told, ConvergenceWarning, stacklevel=3)
     return LearnedPosterior(
         posterior,
         middle,

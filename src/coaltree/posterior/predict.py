@@ -44,10 +44,16 @@ class Given(NamedTuple):
         """Leaf noise of a new point: the median of the others'."""
         return float(np.median(self.leaf_noise))
 
-    def block(self, rows: Bools, columns: Bools) -> Floats:
-        """Return these rows and columns of Φ."""
-        full = self.covariance if self.covariance.ndim == 2 else np.diag(self.covariance)
-        return full[np.ix_(rows, columns)]
+    def block(self, columns: Bools) -> Floats:
+        """Return Φ of these columns, in the form it has."""
+        return self.covariance[columns if self.covariance.ndim == 1 else np.ix_(columns, columns)]
+
+    def regression(self, observed: Bools) -> Floats | None:
+        """Return Φ_oo⁻¹ Φ_om, (o, m), of observed and missing columns; None, for zero, if Φ is diagonal."""
+        if self.covariance.ndim == 1:
+            return None
+        across = self.covariance[np.ix_(observed, ~observed)]
+        return np.asarray(np.linalg.solve(self.block(observed), across), dtype=np.float64)
 
 
 class Fit(NamedTuple):
@@ -126,8 +132,9 @@ def impute(fit: Fit, X_new: Floats, n_jobs: int | None = 1) -> Floats:
             places.probability * share
         ) @ own.above_mean
         observed = ~np.isnan(rows[0])
-        regression = np.linalg.solve(given.block(observed, observed), given.block(observed, ~observed))
-        expected[:, ~observed] += (rows - expected)[:, observed] @ regression
+        regression = given.regression(observed)
+        if regression is not None:
+            expected[:, ~observed] += (rows - expected)[:, observed] @ regression
         return expected
 
     completed = X_new.copy()
@@ -176,7 +183,7 @@ def _locate(tree: Tree, given: Given, X: Floats, X_new: Floats, observed: Bools)
     d = int(observed.sum())
     n, n_new = tree.n_leaves, len(X_new)
     both = np.concatenate([X, X_new])[:, observed]
-    rows, log_det = whiten(both, given.block(observed, observed)) if d else (both, 0.0)
+    rows, log_det = whiten(both, given.block(observed)) if d else (both, 0.0)
     eps = cdist(rows[n:], rows[:n], "sqeuclidean") if d else np.zeros((n_new, n))
     sites, new_noise = make_sites(tree, rows[:n], given.leaf_noise), given.new_noise
     table = np.empty((2, n_new, 2 * n - 1))
