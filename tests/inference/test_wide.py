@@ -14,7 +14,6 @@ from coaltree.model.family import Linear, diagonal_only
 from coaltree.model.gp import GaussianProcess
 from coaltree.model.roots import matrix_of, root_of
 from coaltree.posterior import predict
-from coaltree.posterior.rejuvenate import rejuvenate
 from coaltree.validation import check_covariance
 from tests.seeds import seed
 
@@ -147,7 +146,7 @@ def test_variances_are_a_diagonal_matrix_to_every_function(case):
         lambda phi: ct.greedy_tree(X, phi, leaf_noise=NOISE).times,
         lambda phi: ct.greedy_tree(X, phi, leaf_noise=NOISE, neighbors=4).times,
         lambda phi: ct.sample_posterior(X, phi, n_particles=5, leaf_noise=NOISE).times,
-        lambda phi: rejuvenate(ct.sample_posterior(X, phi, n_particles=5, leaf_noise=NOISE), X, phi, NOISE, 1).times,
+        lambda phi: ct.learn_posterior(X, phi, leaf_noise=NOISE, n_draws=2, warmup=1).posterior.times,
     ):
         np.testing.assert_array_equal(value(VARIANCES), value(np.diag(VARIANCES)))
         assert not np.array_equal(value(VARIANCES), value(VARIANCES[::-1]))

@@ -23,7 +23,8 @@ from coaltree.cli.results import ANNOTATED, POSTERIOR_NEXUS, REPORT, TREE, timed
 from coaltree.cli.table import Table, TableError, read_table
 from coaltree.model.roots import diagonal_of
 from coaltree.posterior.diagnostics import effective_size
-from coaltree.posterior.sharing import MOST_PAIRED, sharing_of_rows, sharing_with_own, spread_rows
+from coaltree.posterior.partition import cluster_membership
+from coaltree.posterior.sharing import MOST_PAIRED, sharing_of_rows, spread_rows
 from coaltree.validation import is_diagonal
 
 Floats = npt.NDArray[np.float64]
@@ -176,12 +177,13 @@ def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], 
     support, intervals = write_trees(folder, tree, post), post.time_intervals(tree, LEVEL)
     labels = tree.cut(n_clusters=fitted.n_clusters)
     post.save(folder / POSTERIOR)
-    rows = np.arange(tree.n_leaves)
-    if len(rows) > MOST_PAIRED:
+    if tree.n_leaves <= MOST_PAIRED:
+        rows, together = np.arange(tree.n_leaves), post.coclustering(fitted.n_clusters)
+    else:
         rows = spread_rows(tree.leaf_order(), labels)
-    together = sharing_of_rows(post, rows, fitted.n_clusters).astype(np.float32)
-    np.savez_compressed(folder / TOGETHER, probability=together, ids=np.array(table.ids)[rows])
-    sure = sharing_with_own(post, labels)
+        together = sharing_of_rows(post, rows, fitted.n_clusters)
+    np.savez_compressed(folder / TOGETHER, probability=together.astype(np.float32), ids=np.array(table.ids)[rows])
+    sure = cluster_membership(post, labels)
     _write_csv(
         folder / LABELS,
         ("id", "cluster", "with_own_cluster"),

@@ -1,4 +1,4 @@
-"""Who shares a cluster, for any number of rows: of chosen rows, and of each row with its own cluster.
+"""Who shares a cluster, for any number of rows: of chosen rows, and on average within clusters and between.
 
 `TreePosterior.coclustering` is an (n, n) matrix. What is asked of it where rows are many takes O(n) for each tree: the
 cut of a tree is one label a row, and the table of labels against labels counts the pairs.
@@ -13,31 +13,22 @@ import numpy.typing as npt
 
 from coaltree._compile import kernel
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.pairs import cut_tree
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 MOST_PAIRED = 2_000  # rows of which all pairs are looked at; of more, a sample stands for them
 N_SAMPLED = 400
-_ALONE_AT_ONCE = 32
 
 
 @kernel
 def cut_labels(children: Ints, n_clusters: int) -> Ints:
-    """Label of every leaf at the cut of one tree (n−1, 2) into `n_clusters`, (n,): 0 … n_clusters − 1, in no order."""
+    """Label of every leaf at the cut of one tree (n−1, 2) into `n_clusters`, (n,): equal where a cluster is shared."""
     n = len(children) + 1
-    label = np.full(2 * n - 1, -1, dtype=np.int64)
-    label[2 * n - 2] = 0
-    used = 1
-    for k in range(n - 2, -1, -1):
-        left, right = children[k]
-        label[left] = label[n + k]
-        if k > n - 1 - n_clusters:  # a merge above the cut: its sides part
-            label[right] = used
-            used += 1
-        else:
-            label[right] = label[n + k]
-    return label[:n]
+    label = np.empty(2 * n - 1, dtype=np.int32)
+    cut_tree(children, n_clusters, label)
+    return label[:n].astype(np.int64)
 
 
 def spread_rows(order: Ints, labels: Ints, most: int = N_SAMPLED) -> Ints:
@@ -76,27 +67,6 @@ def sharing_of_rows(posterior: TreePosterior, rows: Ints, n_clusters: int) -> Fl
         own = labels[rows]
         together += weight * (own[:, None] == own)
     return together
-
-
-def sharing_with_own(posterior: TreePosterior, labels: Ints) -> Floats:
-    """Mean probability that a row shares a cluster with the others of its own, (n,), as `labels` (n,) has them.
-
-    For a row that is alone: one minus the highest probability that it shares a cluster with any other row.
-    """
-    sizes = np.bincount(labels)
-    share = np.zeros(len(labels))
-    for found, weight in _cuts(posterior, len(sizes)):
-        of_row, _ = _cells(labels, found)
-        share += weight * (of_row - 1.0)
-    share /= np.maximum(sizes[labels] - 1, 1)
-    alone = np.flatnonzero(sizes[labels] == 1)
-    for some in np.array_split(alone, -(-len(alone) // _ALONE_AT_ONCE)) if len(alone) else ():
-        with_any = np.zeros((len(some), len(labels)))
-        for found, weight in _cuts(posterior, len(sizes)):
-            with_any += weight * (found[some, None] == found)
-        with_any[np.arange(len(some)), some] = 0.0
-        share[some] = 1.0 - with_any.max(axis=1)
-    return np.clip(share, 0.0, 1.0)
 
 
 def mean_sharing(posterior: TreePosterior, labels: Ints) -> tuple[float, float]:
