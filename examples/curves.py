@@ -56,12 +56,12 @@ print(
 # to impossible under independent columns.
 
 _, (left, right) = plt.subplots(1, 2, figsize=(9.0, 4.2), layout="constrained")
-labels = learned.posterior.mcc_tree().cut(n_clusters=4)
+labels = learned.posterior.point_tree().cut(n_clusters=4)
 for row, label in zip(X, labels, strict=True):
     left.plot(time, row, color=PALETTE[label], linewidth=0.9)
 left.set_xlabel("time")
 left.set_title("Forty curves, coloured by cluster")
-tree = learned.posterior.mcc_tree()
+tree = learned.posterior.point_tree()
 plot_dendrogram(
     tree, right, support=learned.posterior.clade_support(tree), n_clusters=4
 )
@@ -75,7 +75,7 @@ right.set_title("Their tree")
 from coaltree.metrics import robinson_foulds
 
 for name, each in fitted.items():
-    found = 38 - robinson_foulds(each.posterior.mcc_tree(), truth) / 2
+    found = 38 - robinson_foulds(each.posterior.point_tree(), truth) / 2
     print(f"{name:<10} {found:.0f} of 38 clades")
 
 # %%

@@ -60,7 +60,7 @@ candidates = {
     "average linkage": average,
     "greedy": ct.greedy_tree(X, phi, leaf_noise=noise),
     "refined from average": ct.refine(average, X, phi, leaf_noise=noise),
-    "posterior, most credible clades": posterior.mcc_tree(),
+    "one tree of all draws": posterior.point_tree(),
 }
 print(f"{'':<34}log joint  clades missed")
 for name, tree in candidates.items():

@@ -14,5 +14,5 @@ for ax, X, title in zip(axes, (nested, star), ("Data with a hierarchy", "Twelve 
     learned = ct.learn_posterior(X, "spherical", n_draws=100, random_state=0)
     post = learned.posterior
     plot_densitree(post, ax)
-    support = post.clade_support(post.mcc_tree())[:-1]
+    support = post.clade_support(post.point_tree())[:-1]
     ax.set_title(f"{title}: mean support of a clade {support.mean():.2f}")
