@@ -150,12 +150,12 @@ def find(table: SmallInts, words: Words, fingerprint: np.uint64, check: np.uint6
 
 
 @inline
-def _larger(words: Words, count: int) -> tuple[SmallInts, Words]:
-    """Table and words with room for twice as many clades, no more than half of the table in use."""
+def _larger(words: Words) -> tuple[SmallInts, Words]:
+    """Table and words with room for twice as many clades as there are, no more than half of the table in use."""
     more = np.empty((2 * len(words), 2), dtype=np.uint64)
-    more[:count] = words[:count]
     table = np.full(2 * len(more), -1, dtype=np.int32)
-    for number in range(count):
+    for number in range(len(words)):
+        more[number, 0], more[number, 1] = words[number, 0], words[number, 1]
         table[find(table, more, more[number, 0], more[number, 1])] = number
     return table, more
 
@@ -163,29 +163,28 @@ def _larger(words: Words, count: int) -> tuple[SmallInts, Words]:
 @kernel
 def _number(known: Ints, children: Ints, keys: Words, insert: bool) -> tuple[SmallInts, Words, SmallInts]:
     """Number the clades of `known` trees and then of `children`; without `insert` the latter's new clades are −1."""
-    n_known, (n_trees, n_merges, _) = len(known), children.shape
+    n_known, n_trees, n_merges = len(known), len(children), children.shape[1]
     n = n_merges + 1
     words = np.empty((1024, 2), dtype=np.uint64)
     table = np.full(2048, -1, dtype=np.int32)
     ids = np.empty((n_trees, n_merges), dtype=np.int32)
     node = np.empty((2 * n - 1, 2), dtype=np.uint64)
-    node[:n] = keys
+    for i in range(n):
+        node[i, 0], node[i, 1] = keys[i, 0], keys[i, 1]
     count = 0
     for m in range(-n_known, n_trees):
         tree = known[m + n_known] if m < 0 else children[m]
         for k in range(n_merges):
-            left, right = tree[k]
-            node[n + k, 0] = node[left, 0] + node[right, 0]
-            node[n + k, 1] = node[left, 1] + node[right, 1]
-            place = find(table, words, node[n + k, 0], node[n + k, 1])
-            number = table[place]
+            left, right = tree[k, 0], tree[k, 1]
+            fingerprint, check = node[left, 0] + node[right, 0], node[left, 1] + node[right, 1]
+            node[n + k, 0], node[n + k, 1] = fingerprint, check
+            number = table[find(table, words, fingerprint, check)]
             if number < 0 and (insert or m < 0):
                 if count == len(words):
-                    table, words = _larger(words, count)
-                    place = find(table, words, node[n + k, 0], node[n + k, 1])
+                    table, words = _larger(words)
                 number = count
-                table[place] = number
-                words[number] = node[n + k]
+                table[find(table, words, fingerprint, check)] = number
+                words[number, 0], words[number, 1] = fingerprint, check
                 count += 1
             if m >= 0:
                 ids[m, k] = number
