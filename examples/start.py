@@ -112,9 +112,7 @@ from coaltree.plots import plot_traces
 
 told = model.convergence_
 print(f"largest R-hat {max(told.r_hat.values()):.3f}; it should be close to 1")
-print(
-    f"supports of a clade differ by {told.support_difference:.2f} between the chains"
-)
+print(f"supports of a clade differ by {told.support_difference:.2f} between the chains")
 axes = plot_traces(model.trace_, burn_in=model.warmup_)
 axes[0].figure.suptitle("Traces of the learned quantities")
 
