@@ -118,6 +118,7 @@ def test_the_learner(tmp_path, monkeypatch):
 @pytest.mark.ci
 def test_the_regression(tmp_path, monkeypatch):
     monkeypatch.setattr("coaltree.inference.running.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr("coaltree.inference.running.CHECKPOINT_SHARE", 0.0)
     monkeypatch.setattr("coaltree.inference.running.SECONDS_A_BLOCK", 0.0)
     rng = np.random.default_rng(3)
     X = rng.normal(size=(200, 3))
