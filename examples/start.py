@@ -105,8 +105,8 @@ print(tree.to_newick(support=support, digits=3)[:90], "…")
 # Two habits make the difference between a picture and a result.
 #
 # *Look at the chains.* They start from different trees, and should agree: a warning says if they do not, and
-# ``convergence_`` has the numbers. After the shaded warm-up all traces should wander about the same level. The effective
-# sample size in each title is the number of independent draws that the kept part is worth.
+# ``convergence_`` has the numbers. After the shaded warm-up all traces should wander about the same level. The
+# effective sample size in each title is the number of independent draws that the kept part is worth.
 
 from coaltree.plots import plot_traces
 
