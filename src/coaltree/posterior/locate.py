@@ -33,7 +33,9 @@ EXACT = 500
 _ENTRIES, _POINTS = 2_000_000, 4096
 # Near rows of each point to begin with, and by how much more it is tried while the farther half of them adds more than
 # this share to the sums, on average.
-N_NEAR, MORE, LATE = 32, 4, 5e-4
+N_NEAR, MORE, LATE = 32, 4, 1e-3
+# Points of a group on which that is tried.
+_TRIED = 256
 
 
 class Given(NamedTuple):
@@ -210,12 +212,15 @@ def _near_rows(seen: _Seen, X: Floats, group: Group) -> Ints:
     view, _ = _view(seen, observed)
     whitened = [seen.root.whiten(np.where(observed, each, 0.0)) for each in (X, group.points)]
     rows, points = (each @ view.lens.T if len(view.lens) else each[:, view.columns] for each in whitened)
+    some = slice(None, None, math.ceil(len(points) / _TRIED))
+    sample = group._replace(points=group.points[some])
     n_near = N_NEAR
-    while True:
-        near = nearest_to(rows, points, n_near)[0].astype(np.int64)
-        if near.shape[1] < n_near or _search(seen, group, view, near).late.mean() < LATE:
-            return near
+    while n_near < len(rows):
+        near = nearest_to(rows, points[some], n_near)[0].astype(np.int64)
+        if _search(seen, sample, view, near).late.mean() < LATE:
+            break
         n_near *= MORE
+    return nearest_to(rows, points, n_near)[0].astype(np.int64)
 
 
 def _weigh_near(seen: _Seen, group: Group) -> Places:

@@ -149,11 +149,20 @@ def attachments(tree: Tree, given: Given, X: Floats, X_new: Floats, n_places: in
         np.empty((len(X_new), n_places)),
         np.empty((len(X_new), n_places)),
     )
-    for batch in make_batches(X_new, tree.n_leaves):
+    kept, blank = _one_blank(X_new)
+    for batch in make_batches(X_new[kept], tree.n_leaves):
         places = locate(with_near(batch, tree, given, X), tree, given, X)
-        for b, row in enumerate(batch.index):
+        for b, row in enumerate(kept[batch.index]):
             _pick(tree, places, b, found.node[row], found.probability[row], found.time[row])
+    for part in found:
+        part[blank] = part[blank[:1]]
     return found
+
+
+def _one_blank(X_new: Floats) -> tuple[Ints, Ints]:
+    """Rows of points to locate, and of points of which nothing is known: they are alike, so the first stands for all."""
+    blank = np.flatnonzero(np.isnan(X_new).all(axis=1))
+    return np.delete(np.arange(len(X_new)), blank[1:]), blank
 
 
 def _pick(tree: Tree, places: Places, b: int, node: Ints, probability: Floats, time: Floats) -> None:
@@ -173,9 +182,7 @@ def _average(fit: Fit, X_new: Floats, summarise: Summary, n_jobs: int | None) ->
     used = np.flatnonzero(fit.posterior.weights > 0.0)
     if len(used) == 0:
         raise ValueError("posterior has no tree of positive weight.")
-    # Points of which nothing is known are all alike, and each would join every edge: one stands for all.
-    blank = np.flatnonzero(np.isnan(X_new).all(axis=1))
-    kept = np.delete(np.arange(len(X_new)), blank[1:])
+    kept, blank = _one_blank(X_new)
     log_density = np.empty(len(X_new))
     values: Floats | None = None
     # Near rows are found once, through the Φ of the likeliest tree: they are but where a search begins.
