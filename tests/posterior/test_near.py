@@ -7,7 +7,7 @@ from sklearn.decomposition import PCA
 
 import coaltree as ct
 from coaltree.inference.query import nearest_to
-from coaltree.posterior import locate, near, predict
+from coaltree.posterior import locate, near, outline, predict
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.places import make_sites
 from tests.seeds import seed
@@ -159,27 +159,44 @@ def test_threads_and_batches_change_nothing(monkeypatch):
 # ---- the rules of the search
 
 
-def search(tree, X, noise, points, n_near=32, margin=near.MARGIN, most=near.MOST):
+def search(tree, X, noise, points, n_near=8, margin=near.MARGIN, most=near.MOST, in_vain=near.MOST_IN_VAIN):
     sites = make_sites(tree, X, np.full(len(X), noise))
     view = near.View(np.arange(X.shape[1]), np.empty((0, X.shape[1])))
     rows = nearest_to(X, points, n_near)[0].astype(np.int64)
-    first = np.arange(len(points) + 1) * n_near
-    return near.find_places(
-        sites, near.make_clock(sites.merges), points, noise, view, first, rows.ravel(), margin, most
-    )
+    clades, clock = outline.make_clades(sites), outline.make_clock(sites.merges)
+    task = near.Task(sites, clades, clock, points, noise, view, float(X.shape[1]), margin)
+    return near.find_places(task, rows, most, in_vain)
 
 
 def test_each_rule_matters():
-    """Stopped early, by the score or by the cap, or begun from one row only, the search loses mass."""
+    """Stopped early, by the score or by the cap, or begun from one row and not searched from above, mass is lost."""
     tree, X, points, _ = held_out(2000, 2, 1e-4, number=10)
-    right = search(tree, X, 1e-4, points, n_near=512)
-    for broken in ({"margin": 3.0}, {"most": 20}, {"n_near": 1}):
-        lost = right.log_sum - search(tree, X, 1e-4, points, **{"n_near": 512, **broken}).log_sum
+    right = search(tree, X, 1e-4, points)
+    assert right.proved.all()
+    for broken in ({"margin": 3.0}, {"most": 20, "in_vain": 0}, {"n_near": 1, "in_vain": 0}):
+        lost = right.log_sum - search(tree, X, 1e-4, points, **broken).log_sum
         assert (lost > -1e-9).all()
         assert lost.mean() > 5e-3
-    # What the farther half of the rows adds tells that there were too few.
-    few = search(tree, X, 1e-4, points, n_near=8)
-    assert few.late.mean() > locate.LATE > right.late.mean()
+    assert not search(tree, X, 1e-4, points, in_vain=5).proved.any()
+    # Where the search downwards comes to its end, it does not matter from where the other began.
+    np.testing.assert_allclose(search(tree, X, 1e-4, points, n_near=1).log_sum, right.log_sum, atol=2e-4)
+
+
+def test_bounds_hold_under_every_node():
+    """No edge under a node has more than the bound says, wherever the point is."""
+    tree, X, points, _ = held_out(60, 3, 1e-2, number=14)
+    sites = make_sites(tree, X, np.full(60, 1e-2))
+    clades = outline.make_clades(sites)
+    for node in range(60, 119):
+        leaves = tree.leaves(node)
+        farthest = np.sqrt(np.square(X[leaves] - sites.mean[node]).sum(axis=1).max())
+        assert farthest <= clades.radius[node] * (1 + 1e-9)
+    # With everything searched and with as little as the bounds allow.
+    points = np.vstack([points, X[:10] + 1.0])
+    whole = search(tree, X, 1e-2, points, margin=40.0, in_vain=10**6)
+    little = search(tree, X, 1e-2, points, margin=14.0, n_near=1)
+    assert little.proved.all()
+    np.testing.assert_allclose(little.log_sum, whole.log_sum, atol=1e-4)
 
 
 def test_an_edge_without_length_leads_on():
@@ -203,21 +220,23 @@ def test_an_edge_without_length_leads_on():
     tree = ct.Tree(children, times)
     X = ct.sample_data(tree, 3, 1e-3, random_state=rng)
     points = X[::50] + 0.02
-    one = search(tree, X, 1e-3, points, n_near=1)
-    many = search(tree, X, 1e-3, points, n_near=100)
-    np.testing.assert_allclose(one.log_sum, many.log_sum, atol=1e-3)
+    found = search(tree, X, 1e-3, points, n_near=1, in_vain=0)
+    everything = search(tree, X, 1e-3, points, margin=40.0, in_vain=10**6)
+    # All of the row's own group is found from one row, or the sum would be off by 1 and more; other groups are not.
+    assert np.median(everything.log_sum - found.log_sum) < 1e-4
+    np.testing.assert_allclose(search(tree, X, 1e-3, points).log_sum, everything.log_sum, atol=1e-4)
 
 
 def test_clock_is_near_the_exact_one():
     tree = ct.sample_tree(3000, random_state=seed(12))
     exact = make_sites(tree, np.zeros((3000, 0)), np.zeros(3000)).merges
-    clock = near.make_clock(exact)
+    clock = outline.make_clock(exact)
     assert len(clock.times) < 1000
     t = np.append(np.geomspace(1e-7, tree.times[-1], 5000), tree.times)
     true, found = (np.interp(t, np.append(0.0, each.times), each.exposure) for each in (exact, clock))
-    assert (true - found).max() < near.CLOCK
+    assert (true - found).max() < outline.CLOCK
     assert (true - found).min() > -1e-12
-    assert (true - found).max() > 0.1 * near.CLOCK
+    assert (true - found).max() > 0.1 * outline.CLOCK
     # Slopes are those of the pieces, and of one lineage above the root.
     pieces = np.diff(clock.exposure) / np.diff(clock.times, prepend=0.0)
     np.testing.assert_allclose(clock.rate, np.append(pieces, 1.0), rtol=1e-9)

@@ -24,7 +24,7 @@ from coaltree.inference.particles import Floats, Ints
 
 @kernel
 def measure_to(points: Floats, rows: Floats, which: Ints, found: Ints, out: Nodes, out_eps: Floats) -> None:
-    """Sort what was found for some points, (B, m), by distances that are exact; without any, m = 0, look at all rows."""
+    """Sort what was found for some points, (B, m), by exact distances; where m = 0, look at all rows."""
     m = found.shape[1]
     for b in which:
         out_eps[b] = np.inf

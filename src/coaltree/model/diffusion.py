@@ -295,7 +295,7 @@ def _from_parent(up: Messages, tree: Tree) -> tuple[Floats, Floats]:
 def _pass_down(
     parents: Ints, mean: Floats, share: Floats, conditional: Floats, out_nodes: Floats, out_variance: Floats
 ) -> None:
-    """From the root's to all nodes' values and variances; `out_nodes` (size, 2n−1, d) has N(0, Φ) noise to begin with."""
+    """From the root's to all values and variances; `out_nodes` (size, 2n−1, d) has N(0, Φ) noise to begin with."""
     for node in range(share.size - 1, -1, -1):
         parent, spread = parents[node], math.sqrt(conditional[node])
         out_variance[node] = conditional[node] + share[node] ** 2 * out_variance[parent]

@@ -19,7 +19,8 @@ from coaltree.inference.attachment import Others
 from coaltree.inference.query import nearest_to
 from coaltree.model.diffusion import whiten
 from coaltree.model.roots import DenseRoot, DiagonalRoot, root_of
-from coaltree.posterior.near import MARGIN, MOST, Found, View, find_places, make_clock
+from coaltree.posterior.near import MARGIN, MOST, MOST_IN_VAIN, Found, Task, View, find_places
+from coaltree.posterior.outline import Clades, make_clades, make_clock
 from coaltree.posterior.places import Sites, lay_grid, make_sites, weigh_edges
 from coaltree.tree import Tree
 
@@ -31,11 +32,8 @@ Ints = npt.NDArray[np.int64]
 EXACT = 500
 # There, points are taken in batches whose table of places has at most this many entries; else so many at a time.
 _ENTRIES, _POINTS = 2_000_000, 4096
-# Near rows of each point to begin with, and by how much more it is tried while the farther half of them adds more than
-# this share to the sums, on average.
-N_NEAR, MORE, LATE = 32, 4, 1e-3
-# Points of a group on which that is tried.
-_TRIED = 256
+# Near rows of each point, from which its search begins.
+N_NEAR = 16
 
 
 class Given(NamedTuple):
@@ -66,7 +64,7 @@ class Group(NamedTuple):
 class Batch(NamedTuple):
     """Points that are located together, group by group."""
 
-    index: Ints  # (B,): their rows in the table they come from
+    rows: Ints  # (B,): their rows in the table they come from
     groups: list[Group]
 
 
@@ -154,7 +152,7 @@ def _weigh_all(tree: Tree, given: Given, X: Floats, group: Group) -> Places:
     first = np.searchsorted(point, np.arange(n_new + 1))
     top = table[0].max(axis=1)
     log_sum = top + np.log(np.exp(table[0] - top[:, None]).sum(axis=1))
-    found = Found(first, node, table[0][point, node], table[1][point, node], log_sum, np.zeros(n_new))
+    found = Found(first, node, table[0][point, node], table[1][point, node], log_sum, np.ones(n_new, dtype=np.bool_))
     return _places(found, d, log_det)
 
 
@@ -174,6 +172,7 @@ class _Seen(NamedTuple):
 
     root: DiagonalRoot | DenseRoot
     sites: Sites
+    clades: Clades
     clock: Others
     new_noise: float
 
@@ -181,7 +180,7 @@ class _Seen(NamedTuple):
 def _look(tree: Tree, given: Given, X: Floats) -> _Seen:
     root = root_of(given.covariance)
     sites = make_sites(tree, root.whiten(X), given.leaf_noise)
-    return _Seen(root, sites, make_clock(sites.merges), given.new_noise)
+    return _Seen(root, sites, make_clades(sites), make_clock(sites.merges), given.new_noise)
 
 
 def _view(seen: _Seen, observed: Bools) -> tuple[View, float]:
@@ -197,30 +196,15 @@ def _view(seen: _Seen, observed: Bools) -> tuple[View, float]:
     return View(columns, lens), 2.0 * float(np.log(np.diag(inner)).sum())
 
 
-def _search(seen: _Seen, group: Group, view: View, near: Ints) -> Found:
-    # A gap may be filled with anything: what it says is not looked at.
-    points = seen.root.whiten(np.where(group.observed, group.points, 0.0))
-    first = np.arange(len(near) + 1) * near.shape[1]
-    return find_places(seen.sites, seen.clock, points, seen.new_noise, view, first, near.ravel(), MARGIN, MOST)
-
-
 def _near_rows(seen: _Seen, X: Floats, group: Group) -> Ints:
-    """Rows near the points of a group: more of them until the farther half adds next to nothing."""
+    """Rows near the points of a group."""
     observed = group.observed
     if not observed.any():
         return np.empty((len(group.points), 0), dtype=np.int64)
     view, _ = _view(seen, observed)
     whitened = [seen.root.whiten(np.where(observed, each, 0.0)) for each in (X, group.points)]
     rows, points = (each @ view.lens.T if len(view.lens) else each[:, view.columns] for each in whitened)
-    some = slice(None, None, math.ceil(len(points) / _TRIED))
-    sample = group._replace(points=group.points[some])
-    n_near = N_NEAR
-    while n_near < len(rows):
-        near = nearest_to(rows, points[some], n_near)[0].astype(np.int64)
-        if _search(seen, sample, view, near).late.mean() < LATE:
-            break
-        n_near *= MORE
-    return nearest_to(rows, points, n_near)[0].astype(np.int64)
+    return nearest_to(rows, points, N_NEAR)[0].astype(np.int64)
 
 
 def _weigh_near(seen: _Seen, group: Group) -> Places:
@@ -229,7 +213,11 @@ def _weigh_near(seen: _Seen, group: Group) -> Places:
     if d == 0:
         return _places(_prior_places(seen.sites, len(group.points)), 0, 0.0)
     view, log_det = _view(seen, group.observed)
-    return _places(_search(seen, group, view, group.near), d, log_det)
+    # A gap may be filled with anything: what it says is not looked at.
+    points = seen.root.whiten(np.where(group.observed, group.points, 0.0))
+    task = Task(seen.sites, seen.clades, seen.clock, points, seen.new_noise, view, float(d), MARGIN)
+    found = find_places(task, group.near, MOST, MOST_IN_VAIN)
+    return _places(found, d, log_det)
 
 
 def _prior_places(sites: Sites, n_points: int) -> Found:
@@ -256,4 +244,4 @@ def _prior_places(sites: Sites, n_points: int) -> Found:
         log_mass = np.tile(np.log(of_edge), n_points)
     node = np.tile(np.arange(2 * n - 1), n_points)
     first = np.arange(n_points + 1) * (2 * n - 1)
-    return Found(first, node, log_mass, np.tile(time, n_points), np.zeros(n_points), np.zeros(n_points))
+    return Found(first, node, log_mass, np.tile(time, n_points), np.zeros(n_points), np.ones(n_points, dtype=np.bool_))

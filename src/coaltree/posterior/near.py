@@ -1,8 +1,10 @@
-r"""Where new points join a large tree: the mass of the edges that matter, found from the rows near each point.
+r"""Where new points join a large tree: the mass of the edges that matter, found from near rows and proved by bounds.
 
-The sum of `posterior.places` over all edges costs O(n) a point, and nearly all of it is negligible. Here the edges on the
-ways up from the nearest rows are found, and from them best first their neighbours in the tree: parent, sibling, children.
-The score of an edge bounds its mass from above,
+The sum of `posterior.places` over all edges costs O(n) a point, and nearly all of it is negligible. Two searches leave
+that out.
+
+**Best first**, upwards: the edges on the ways up from the nearest rows, and from them their neighbours in the tree. The
+score of an edge bounds its mass from above,
 
     ∫ f ≤ ∫ exp(−Λ) dt · max v^(−d/2) exp(−ε/2v),
 
@@ -11,10 +13,14 @@ where all that is above is that little: v ≥ t + s₀ on any edge, and a lineag
 exp(−Λ(t)), so all edges together have at most exp(−Λ(t)) (t + s₀)^(−d/2) from t on. The edge above the root is always
 weighed, so that a point far from everything has its density too.
 
-Whether the nearest rows were enough is seen from what the farther half of them has added.
+**Downwards**, from the root: what the first search did not come upon. Under node c the tree expects everywhere
 
-Λ is taken from a clock, linear between knots and never farther than CLOCK from Λ: at 100 000 leaves a thousand knots
-instead of as many as leaves, which stay in the fastest memory.
+    μ = (a mean of rows under c) + K (u − m_c),   0 ≤ K ≤ ω_c,
+
+where u is the message from above and (1 − ω_c) m_c + ω_c u is what the whole tree expects at c. Rows under c are within
+R_c of m_c, so |x − μ| is at least the distance of x from that segment less R_c, and the bound on f times all of
+∫ exp(−Λ) under c tells whether to look there. It ends after so many edges that proved nothing: in many dimensions balls
+around clades overlap, but there near rows are all that matters.
 """
 
 from __future__ import annotations
@@ -26,20 +32,20 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._compile import borrowing, inline, kernel
-from coaltree.inference.attachment import Edge, Others, expectation, exposure
+from coaltree.inference.attachment import Edge, Others, blend_distance, expectation, exposure
 from coaltree.inference.chain import squared_distance
 from coaltree.model import gig
+from coaltree.posterior.outline import Clades
 from coaltree.posterior.places import NEGLIGIBLE, POLE, Sites, add_logs, integrate, log_bound
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 # An edge waits for good when its mass is below this share of the sum, e^(−MARGIN).
-MARGIN = 14.0
-# Edges weighed for a point at most.
-MOST = 20_000
-# How far the clock may be from Λ.
-CLOCK = 1e-5
+MARGIN = 12.0
+# Edges weighed for a point at most, and edges looked at in vain on the way down.
+MOST, MOST_IN_VAIN = 20_000, 2000
 # Kinks of Λ inside an interval of length h, K of them, cost about √K h/500 of its mass; it is split where √K h is more.
 KINKS = 0.05
 
@@ -51,10 +57,24 @@ class View(NamedTuple):
     lens: Floats  # (q, d): |lens (x − y)|² is the distance; (0, d) for none
 
 
+class Task(NamedTuple):
+    """Points to be put into a tree."""
+
+    sites: Sites
+    clades: Clades
+    clock: Others
+    points: Floats  # (B, d), whitened
+    noise: float  # their leaf noise
+    sight: View
+    d: float  # columns that count
+    margin: float  # what is below e^(−margin) of the sum does not matter
+
+
 class Room(NamedTuple):
     """Room for a search: edges by the order in which they were found."""
 
     stamp: Ints  # (2n−1,): the point for which an edge was last found
+    slot: Ints  # (2n−1,): as what it was found
     node: Ints  # (room,)
     eps: Floats  # (room, 3): below, above, span, as in `attachment.Edge`
     score: Floats  # (room,)
@@ -74,45 +94,10 @@ class Found(NamedTuple):
     log_mass: Floats  # (E,)
     time: Floats  # (E,): mean time at which the point joins
     log_sum: Floats  # (B,)
-    late: Floats  # (B,): share of the sum that the farther half of the rows has added
+    proved: Bools  # (B,): whether the search downwards came to its end
 
 
 FOUND, WAITING, WEIGHED = range(3)
-
-
-@kernel
-def draw_clock(exact: Others, tolerance: float, out: Others) -> int:
-    """Knots of a clock, from the exact Λ into `out` of the same size; returns their number.
-
-    Λ is concave, so on a piece of length T along which its slope falls by J it is at most J T/4 above the chord.
-    """
-    size, begun, n_knots = exact.times.size, -1, 0
-    out.exposure[0] = 0.0
-    start = 0.0
-    for k in range(size):
-        # The piece from knot `begun` to merge k; the next would have one kink more inside.
-        last = k == size - 1
-        if not last:
-            fall = exact.rate[begun + 1] - exact.rate[k + 1]
-            last = fall * (exact.times[k + 1] - start) > 4.0 * tolerance
-        if last:
-            length = exact.times[k] - start
-            gained = exact.exposure[k + 1] - out.exposure[n_knots]
-            out.rate[n_knots] = gained / length if length > 0.0 else exact.rate[k]
-            out.times[n_knots] = exact.times[k]
-            out.exposure[n_knots + 1] = exact.exposure[k + 1]
-            n_knots += 1
-            begun, start = k, exact.times[k]
-    out.rate[n_knots] = 1.0
-    return n_knots
-
-
-def make_clock(exact: Others, tolerance: float = CLOCK) -> Others:
-    """Draw a clock that is nowhere farther than this from Λ."""
-    size = exact.times.size
-    room = Others(np.empty(size), np.empty(size + 1), np.empty(size + 1))
-    n_knots = draw_clock(exact, tolerance, room)
-    return Others(room.times[:n_knots].copy(), room.exposure[: n_knots + 1].copy(), room.rate[: n_knots + 1].copy())
 
 
 # ---- one edge
@@ -137,15 +122,15 @@ def measure(view: View, x: Floats, i: int, y: Floats, j: int) -> float:
 
 
 @borrowing
-def edge_of(sites: Sites, room: Room, slot: int, noise: float) -> Edge:
+def edge_of(task: Task, room: Room, slot: int) -> Edge:
     """An edge that was found."""
-    node = room.node[slot]
+    sites, node = task.sites, room.node[slot]
     return Edge(
         low=sites.time[node],
         high=sites.time[sites.parent[node]],
         below=sites.below[node],
         above=sites.above[node],
-        offset=noise,
+        offset=task.noise,
         eps_below=room.eps[slot, 0],
         eps_above=room.eps[slot, 1],
         eps_span=room.eps[slot, 2],
@@ -153,27 +138,32 @@ def edge_of(sites: Sites, room: Room, slot: int, noise: float) -> Edge:
 
 
 @borrowing
-def look_at(
-    sites: Sites, room: Room, points: Floats, b: int, noise: float, view: View, node: int, otherwise: float
-) -> None:
-    """Find the edge above a node and let it wait by its score; an edge without length leads on by `otherwise`."""
-    if room.stamp[node] == b:
-        return
-    room.stamp[node] = b
-    slot = room.n[FOUND]
+def describe(task: Task, room: Room, b: int, node: int, otherwise: float) -> int:
+    """Find the edge above a node; the score of an edge without length is `otherwise`."""
+    sites, points, view = task.sites, task.points, task.sight
+    slot: int = room.n[FOUND]
     room.n[FOUND] += 1
+    room.stamp[node], room.slot[node] = b, slot
     whole = view.lens.shape[0] == 0 and view.columns.size == points.shape[1]
     room.node[slot] = node
     room.eps[slot, 0] = measure(view, points, b, sites.mean, node)
     room.eps[slot, 1] = measure(view, points, b, sites.above_mean, node)
     room.eps[slot, 2] = sites.span[node] if whole else measure(view, sites.mean, node, sites.above_mean, node)
     room.log_mass[slot] = -math.inf
-    edge = edge_of(sites, room, slot, noise)
+    edge = edge_of(task, room, slot)
     if edge.low < edge.high:
-        d = float(max(view.columns.size, view.lens.shape[0]))
-        room.score[slot] = sites.log_prior[node] + log_bound(edge, d, edge.low, edge.high)
+        room.score[slot] = sites.log_prior[node] + log_bound(edge, task.d, edge.low, edge.high)
     else:
         room.score[slot] = otherwise
+    return slot
+
+
+@borrowing
+def look_at(task: Task, room: Room, b: int, node: int, otherwise: float) -> None:
+    """Let the edge above a node wait by its score, unless it was found before."""
+    if room.stamp[node] == b:
+        return
+    slot = describe(task, room, b, node, otherwise)
     k = room.n[WAITING]
     room.n[WAITING] += 1
     heap, score = room.heap, room.score
@@ -205,20 +195,20 @@ def take_best(room: Room) -> int:
 
 
 @inline
-def weigh(sites: Sites, clock: Others, room: Room, slot: int, noise: float, d: float, margin: float) -> None:
+def weigh(task: Task, room: Room, slot: int) -> None:
     """Integrate f over an edge and add it to the sum."""
-    edge = edge_of(sites, room, slot, noise)
+    edge = edge_of(task, room, slot)
     room.time[slot] = edge.low
     room.n[WEIGHED] += 1
     if not edge.low < edge.high:
         return
-    if d > 1.0 and edge.eps_below <= 0.0 and expectation(edge, edge.low)[0] <= 0.0:
+    if task.d > 1.0 and edge.eps_below <= 0.0 and expectation(edge, edge.low)[0] <= 0.0:
         # A noiseless row met exactly: the density has a pole there.
         room.log_mass[slot] = POLE
         room.log_sum[0] = POLE
         return
-    floor = room.log_sum[0] - margin
-    room.log_mass[slot], room.time[slot] = integrate(edge, clock, d, floor, KINKS, room.sums)
+    floor = room.log_sum[0] - task.margin
+    room.log_mass[slot], room.time[slot] = integrate(edge, task.clock, task.d, floor, KINKS, room.sums)
     room.log_sum[0] = add_logs(room.log_sum[0], room.log_mass[slot])
 
 
@@ -226,79 +216,110 @@ def weigh(sites: Sites, clock: Others, room: Room, slot: int, noise: float, d: f
 
 
 @inline
-def weigh_root(sites: Sites, clock: Others, room: Room, eps: float, noise: float, d: float) -> None:
+def weigh_root(task: Task, room: Room, b: int) -> None:
     """Begin with the edge above the root, which is a truncated GIG."""
+    sites, d = task.sites, task.d
     root = sites.parent.size - 1
-    r = 2.0 * sites.time[root] + noise + sites.below[root]
+    eps = measure(task.sight, task.points, b, sites.mean, root)
+    r = 2.0 * sites.time[root] + task.noise + sites.below[root]
     room.node[0] = root
-    room.log_mass[0] = gig.log_local(d, eps, 1.0, r) - math.log(2.0) - exposure(clock, sites.time[root])[0]
+    room.log_mass[0] = gig.log_local(d, eps, 1.0, r) - math.log(2.0) - exposure(task.clock, sites.time[root])[0]
     room.time[0] = sites.time[root] + 0.5 * gig.mean_excess(d, eps, 1.0, r)
     room.log_sum[0] = room.log_mass[0]
     room.n[FOUND], room.n[WAITING], room.n[WEIGHED] = 1, 0, 1
+    room.stamp[root] = b
 
 
 @inline
-def search(
-    sites: Sites,
-    clock: Others,
-    room: Room,
-    points: Floats,
-    b: int,
-    noise: float,
-    view: View,
-    starts: Ints,
-    margin: float,
-    most: int,
-) -> None:
+def search(task: Task, room: Room, b: int, starts: Ints, most: int) -> None:
     """Find edges on the ways up from some leaves, and then around the best ones."""
+    sites, noise, margin = task.sites, task.noise, task.margin
     root, n = sites.parent.size - 1, len(sites.children) + 1
-    d = float(max(view.columns.size, view.lens.shape[0]))
     for leaf in starts:
-        node = leaf
+        node, score = leaf, -math.inf
         while room.stamp[node] != b:
             above = sites.time[node] + noise
             if above > 0.0:
-                rest = -exposure(clock, sites.time[node])[0] - 0.5 * d * math.log(above)
+                rest = -exposure(task.clock, sites.time[node])[0] - 0.5 * task.d * math.log(above)
                 if rest < room.log_sum[0] - margin:
                     break
-            look_at(sites, room, points, b, noise, view, node, -math.inf)
+            look_at(task, room, b, node, score)
+            score = room.score[room.slot[node]]
             node = sites.parent[node]
     while room.n[WAITING] > 0 and room.n[WEIGHED] < most:
         if room.score[room.heap[0]] < room.log_sum[0] - margin:
             break
         slot = take_best(room)
         node, score = room.node[slot], room.score[slot]
-        weigh(sites, clock, room, slot, noise, d, margin)
+        weigh(task, room, slot)
         parent = sites.parent[node]
         if parent != root:
-            look_at(sites, room, points, b, noise, view, parent, score)
+            look_at(task, room, b, parent, score)
         for child in sites.children[parent - n]:
-            look_at(sites, room, points, b, noise, view, child, score)
+            look_at(task, room, b, child, score)
         if node >= n:
             for child in sites.children[node - n]:
-                look_at(sites, room, points, b, noise, view, child, score)
+                look_at(task, room, b, child, score)
+
+
+@borrowing
+def log_bound_under(task: Task, room: Room, slot: int) -> float:
+    """Bound on the log mass of all edges under the node of an edge that was found."""
+    clades, noise, d = task.clades, task.noise, task.d
+    edge = edge_of(task, room, slot)
+    node = room.node[slot]
+    furthest = (edge.below + edge.low) / (edge.below + edge.above)
+    share = 0.0
+    if edge.eps_span > 0.0:
+        share = min(max(0.5 * (1.0 + (edge.eps_below - edge.eps_above) / edge.eps_span), 0.0), furthest)
+    eps = blend_distance(share, edge.eps_below, edge.eps_above, edge.eps_span)
+    eps = max(math.sqrt(eps) - clades.radius[node], 0.0) ** 2
+    # Between the variance of the point itself and that of a place that one leaf alone would tell of.
+    v = min(max(eps / d, noise), noise + 2.0 * edge.low + clades.most_noise[0])
+    return clades.log_prior[node] - 0.5 * (d * math.log(v) + eps / v) if v > 0.0 else math.inf
+
+
+@inline
+def search_down(task: Task, room: Room, b: int, in_vain: int) -> bool:
+    """Weigh what else matters, from the root down; whether nothing that may matter is left out."""
+    sites, margin = task.sites, task.margin
+    n, root = len(sites.children) + 1, sites.parent.size - 1
+    # What waited is no longer asked for, so the heap is free.
+    stack, height = room.heap, 0
+    for child in sites.children[root - n]:
+        stack[height] = child
+        height += 1
+    while height > 0 and in_vain > 0:
+        height -= 1
+        node = stack[height]
+        if room.stamp[node] != b:
+            slot = describe(task, room, b, node, -math.inf)
+            if room.score[slot] >= room.log_sum[0] - margin:
+                weigh(task, room, slot)
+            else:
+                in_vain -= 1
+        else:
+            slot = room.slot[node]
+        if node >= n and log_bound_under(task, room, slot) >= room.log_sum[0] - margin:
+            for child in sites.children[node - n]:
+                stack[height] = child
+                height += 1
+    return height == 0
 
 
 @kernel
-def find_places(
-    sites: Sites,
-    clock: Others,
-    points: Floats,
-    noise: float,
-    view: View,
-    first: Ints,
-    starts: Ints,
-    margin: float,
-    most: int,
-) -> Found:
-    """Edges of whitened points (B, d) of this leaf noise, from rows near point b: starts[first[b] : first[b + 1]].
+def find_places(task: Task, near: Ints, most: int, in_vain: int) -> Found:
+    """Edges of points, from near rows of each, (B, k); those below e^(−NEGLIGIBLE) of the sum are left out.
 
-    Masses lack the constant −(d/2) log 2π − ½ log|Φ|. Edges below e^(−NEGLIGIBLE) of the sum are left out.
+    At most so many edges are weighed in the first search, and so many looked at in vain in the second. Masses lack the
+    constant −(d/2) log 2π − ½ log|Φ|.
     """
-    n_nodes, n_points = sites.parent.size, len(points)
+    sites = task.sites
+    n_nodes, n_points = sites.parent.size, len(task.points)
     root, n = n_nodes - 1, len(sites.children) + 1
     room = Room(
         np.full(n_nodes, -1, dtype=np.int64),
+        np.empty(n_nodes, dtype=np.int64),
         np.empty(n_nodes, dtype=np.int64),
         np.empty((n_nodes, 3)),
         np.empty(n_nodes),
@@ -309,40 +330,29 @@ def find_places(
         np.empty(1),
         np.empty(2),
     )
-    d = float(max(view.columns.size, view.lens.shape[0]))
     size = 64 * n_points + n_nodes
     node, log_mass, time = np.empty(size, dtype=np.int64), np.empty(size), np.empty(size)
     out = np.zeros(n_points + 1, dtype=np.int64)
-    log_sum, late = np.empty(n_points), np.empty(n_points)
+    log_sum, proved = np.empty(n_points), np.empty(n_points, dtype=np.bool_)
     for b in range(n_points):
-        weigh_root(sites, clock, room, measure(view, points, b, sites.mean, root), noise, d)
-        room.stamp[root] = b
+        weigh_root(task, room, b)
         for child in sites.children[root - n]:
-            look_at(sites, room, points, b, noise, view, child, -math.inf)
+            look_at(task, room, b, child, room.log_sum[0])
         # The nearest row alone first: it tells how little the others matter.
-        begin, stop = first[b], first[b + 1]
-        nearer = begin + (stop - begin + 1) // 2
-        search(sites, clock, room, points, b, noise, view, starts[begin : begin + 1], margin, most)
-        search(sites, clock, room, points, b, noise, view, starts[begin + 1 : nearer], margin, most)
-        before = room.log_sum[0]
-        search(sites, clock, room, points, b, noise, view, starts[nearer:stop], margin, most)
+        search(task, room, b, near[b, :1], most)
+        search(task, room, b, near[b, 1:], most)
+        proved[b] = search_down(task, room, b, in_vain)
         log_sum[b] = room.log_sum[0]
-        late[b] = -math.expm1(before - room.log_sum[0])
         kept = out[b]
         if kept + room.n[FOUND] > size:
-            size = 2 * size + n_nodes
-            node, log_mass, time = enlarged(node, size), enlarged(log_mass, size), enlarged(time, size)
+            # Twice as much room.
+            node = np.append(node, np.empty(size + n_nodes, dtype=np.int64))
+            log_mass = np.append(log_mass, np.empty(size + n_nodes))
+            time = np.append(time, np.empty(size + n_nodes))
+            size = node.size
         for slot in range(room.n[FOUND]):
             if room.log_mass[slot] >= room.log_sum[0] - NEGLIGIBLE:
                 node[kept], log_mass[kept], time[kept] = room.node[slot], room.log_mass[slot], room.time[slot]
                 kept += 1
         out[b + 1] = kept
-    return Found(out, node[:kept].copy(), log_mass[:kept].copy(), time[:kept].copy(), log_sum, late)
-
-
-@inline
-def enlarged(array, size):  # type: ignore[no-untyped-def]
-    """Copy into a longer array."""
-    longer = np.empty(size, dtype=array.dtype)
-    longer[: array.size] = array
-    return longer
+    return Found(out, node[:kept].copy(), log_mass[:kept].copy(), time[:kept].copy(), log_sum, proved)

@@ -63,7 +63,7 @@ def log_predictive(fit: Fit, X_new: Floats, n_jobs: int | None = 1) -> Floats:
 
     A row that equals a training row has an infinite density if neither has leaf noise.
     """
-    return _average(fit, X_new, lambda tree, given, places, batch: np.empty((len(batch.index), 0)), n_jobs)[0]
+    return _average(fit, X_new, lambda tree, given, places, batch: np.empty((len(batch.rows), 0)), n_jobs)[0]
 
 
 def label_probabilities(fit: Fit, X_new: Floats, labels: Ints, n_jobs: int | None = 1) -> Floats:
@@ -74,13 +74,13 @@ def label_probabilities(fit: Fit, X_new: Floats, labels: Ints, n_jobs: int | Non
     n_labels = int(labels.max()) + 1
 
     def summarise(tree: Tree, given: Given, places: Places, batch: Batch) -> Floats:
-        shares = np.empty((len(batch.index), n_labels))
+        shares = np.empty((len(batch.rows), n_labels))
         step = max(_ENTRIES // (2 * tree.n_leaves), 1)
         for start in range(0, n_labels, step):
             stop = min(start + step, n_labels)
             table = np.zeros((2 * tree.n_leaves - 1, stop - start))
             _share_labels(tree.children, labels, start, table)
-            block = np.empty((len(batch.index), stop - start))
+            block = np.empty((len(batch.rows), stop - start))
             gather(places.first, places.node, places.probability, table, block)
             shares[:, start:stop] = block
         return shares
@@ -118,7 +118,7 @@ def impute(fit: Fit, X_new: Floats, n_jobs: int | None = 1) -> Floats:
         # ω is linear in time, so its mean is ω at the mean time; above the root it is 0.
         span = (own.below + own.above)[places.node]
         share = np.where(np.isinf(span), 0.0, (own.below[places.node] + places.time) / span)
-        expected, above = np.empty((2, len(batch.index), fit.X.shape[1]))
+        expected, above = np.empty((2, len(batch.rows), fit.X.shape[1]))
         gather(places.first, places.node, places.probability * (1.0 - share), own.mean, expected)
         gather(places.first, places.node, places.probability * share, own.above_mean, above)
         expected += above
@@ -150,31 +150,33 @@ def attachments(tree: Tree, given: Given, X: Floats, X_new: Floats, n_places: in
         np.empty((len(X_new), n_places)),
     )
     kept, blank = _one_blank(X_new)
+    node_times = tree.node_times()
     for batch in make_batches(X_new[kept], tree.n_leaves):
         places = locate(with_near(batch, tree, given, X), tree, given, X)
-        for b, row in enumerate(kept[batch.index]):
-            _pick(tree, places, b, found.node[row], found.probability[row], found.time[row])
+        for b, row in enumerate(kept[batch.rows]):
+            _pick(node_times, places, b, found.node[row], found.probability[row], found.time[row])
     for part in found:
         part[blank] = part[blank[:1]]
     return found
 
 
 def _one_blank(X_new: Floats) -> tuple[Ints, Ints]:
-    """Rows of points to locate, and of points of which nothing is known: they are alike, so the first stands for all."""
+    """Points to locate, and points of which nothing is known: they are alike, so the first stands for all."""
     blank = np.flatnonzero(np.isnan(X_new).all(axis=1))
     return np.delete(np.arange(len(X_new)), blank[1:]), blank
 
 
-def _pick(tree: Tree, places: Places, b: int, node: Ints, probability: Floats, time: Floats) -> None:
+def _pick(node_times: Floats, places: Places, b: int, node: Ints, probability: Floats, time: Floats) -> None:
     """Fill in the likeliest edges of one point; after those that were found come others, of probability 0."""
     here = slice(places.first[b], places.first[b + 1])
-    best = np.lexsort((places.node[here], -places.probability[here]))[: len(node)]
-    n_found = len(best)
-    rest = np.setdiff1d(np.arange(2 * tree.n_leaves - 1), places.node[here]) if n_found < len(node) else best[:0]
-    rest = rest[: len(node) - n_found]
-    node[:] = np.append(places.node[here][best], rest)
-    probability[:n_found], probability[n_found:] = places.probability[here][best], 0.0
-    time[:] = np.append(places.time[here][best], tree.node_times()[rest] if len(rest) else [])
+    found = places.node[here]
+    best = np.lexsort((found, -places.probability[here]))[: len(node)]
+    n_best = len(best)
+    # Of the first so many nodes at least as many as are lacking were not found.
+    rest = np.setdiff1d(np.arange(min(len(node) + len(found), len(node_times))), found)[: len(node) - n_best]
+    node[:n_best], node[n_best:] = found[best], rest
+    probability[:n_best], probability[n_best:] = places.probability[here][best], 0.0
+    time[:n_best], time[n_best:] = places.time[here][best], node_times[rest]
 
 
 def _average(fit: Fit, X_new: Floats, summarise: Summary, n_jobs: int | None) -> tuple[Floats, Floats]:
@@ -201,16 +203,16 @@ def _average(fit: Fit, X_new: Floats, summarise: Summary, n_jobs: int | None) ->
                 log_weight = places.log_density + math.log(fit.posterior.weights[m])
                 return log_weight, summarise(tree, given, places, ready)
 
-            total: Floats = np.full(len(batch.index), -np.inf)
-            mean: Floats = np.zeros((len(batch.index), 1))
+            total: Floats = np.full(len(batch.rows), -np.inf)
+            mean: Floats = np.zeros((len(batch.rows), 1))
             # In the order of the trees, whichever thread is first: sums must not depend on it.
             for log_weight, value in pool.map(work, used.tolist()):
                 after = np.logaddexp(total, log_weight)
                 mean = mean * np.exp(total - after)[:, None] + value * np.exp(log_weight - after)[:, None]
                 total = after
             values = np.empty((len(X_new), mean.shape[1])) if values is None else values
-            values[kept[batch.index]] = mean
-            log_density[kept[batch.index]] = total
+            values[kept[batch.rows]] = mean
+            log_density[kept[batch.rows]] = total
     log_density[log_density > 0.5 * POLE] = np.inf
     if values is None:
         return log_density, np.empty((0, 0))
