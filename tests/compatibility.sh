@@ -32,7 +32,7 @@ print(" ".join(re.sub(r">=([0-9.]+).*", r"==\1", line) for line in wanted))
 END
 )"
     # shellcheck disable=SC2086
-    pip install --quiet $floors 'pyparsing<3.3' 'click<8.2' 'pytest<9' hypothesis mpmath pandas
+    pip install --quiet $floors 'pyparsing<3.3' 'click<8.2' 'pytest<9' 'pytest-xdist>=3.5' hypothesis mpmath pandas
     pip install --quiet --no-deps .
     ;;
 newest) pip install --quiet '.[test]' ;;

@@ -24,7 +24,6 @@ LOOSER = {
     "tests/inference/test_learn.py": 1e-3,  # p > 1e-3 over all statistics together
     "tests/inference/test_calibration.py": 1e-3,
     "tests/inference/test_exactness.py": 1e-3,  # about ten comparisons at 4 standard errors
-    "tests/posterior/test_rejuvenate.py": 1e-3,
     "tests/regression/test_scores.py": 1e-3,
     "tests/records/test_cost.py": 1e-3,
 }
@@ -84,7 +83,8 @@ def read_log(log):
 
 def sweep(numbers, log, files, longest, shortest):
     """Run the files once a seed, in this process: kernels stay loaded, modules of tests are loaded anew."""
-    os.environ.pop("PYTEST_ADDOPTS", None)  # `-n 2` would run the tests where no recorder is
+    os.environ.pop("PYTEST_ADDOPTS", None)
+    how = ("-n", "0", "-m", "not slow or ci")  # in this process, because no recorder is in another
     for number in numbers:
         outcomes = read_log(log)
         known = {test: max(line["seconds"] for line in lines.values()) for test, lines in outcomes.items()}
@@ -93,7 +93,7 @@ def sweep(numbers, log, files, longest, shortest):
         for name in [name for name in sys.modules if name.startswith(("tests.", "test_")) and name != __name__]:
             del sys.modules[name]
         recorder = Recorder(log, number, known, done, longest, shortest)
-        pytest.main(["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", *files], plugins=[recorder])
+        pytest.main([*how, "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", *files], plugins=[recorder])
 
 
 def report(outcomes):

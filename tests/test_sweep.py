@@ -19,22 +19,23 @@ def test_alarms_are_counted(tmp_path, monkeypatch):
     file = tmp_path / "test_example.py"
     file.write_text(TEST)
     log = tmp_path / "log.jsonl"
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -n 2\n")  # as the project's configuration asks for
     monkeypatch.setenv("COALTREE_SEED", "0")
     monkeypatch.setenv("PYTEST_ADDOPTS", "-n 2")
     modules = dict(sweep.sys.modules)
     try:
-        sweep.sweep(range(4), log, [str(file)], None, 0.0)
+        sweep.sweep(range(3), log, [str(file)], None, 0.0)
         n_lines = len(log.read_text().splitlines())
-        sweep.sweep(range(4), log, [str(file)], None, 0.0)  # nothing is run twice
+        sweep.sweep(range(3), log, [str(file)], None, 0.0)  # nothing is run twice
     finally:
         sweep.sys.modules.update(modules)
-    assert n_lines == len(log.read_text().splitlines()) == 8
+    assert n_lines == len(log.read_text().splitlines()) == 6
     lines, bad = sweep.report(sweep.read_log(log))
     assert len(lines) == 2
-    assert "test_wrong_for_one_seed: 1 of 4 seeds ([2])" in lines[0]
+    assert "test_wrong_for_one_seed: 1 of 3 seeds ([2])" in lines[0]
     assert "SUSPICIOUS" in lines[0]
     assert bad
-    assert "2 tests, 8 runs (2 tests on 4 seeds): 1 alarms" in lines[1]
+    assert "2 tests, 6 runs (2 tests on 3 seeds): 1 alarms" in lines[1]
 
 
 def test_rare_alarms_are_expected(tmp_path):

@@ -17,7 +17,7 @@ from coaltree.inference.moves import Schedule, trace
 from coaltree.metrics import Errors, distance_errors, last_time_difference, merge_time_errors
 from coaltree.model.diffusion import whiten
 from coaltree.model.gp import GaussianProcess
-from coaltree.posterior.consensus import pair_sums
+from coaltree.posterior.pairs import pair_sums
 from papers.henao_lucas.experiment import Claim, Key, Row, Summary, generator
 from papers.henao_lucas.figures import LABELS
 

@@ -28,7 +28,7 @@ def decode(data: bytes) -> npt.NDArray[Any]:
         raise ValueError("it has no header of a numpy array") from error
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are never read")
-    body = data[stream.tell() :]
+    body = memoryview(data)[stream.tell() :]
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(body):
         raise ValueError(f"it has {len(body)} bytes and its shape {shape} of type {dtype} needs another number")
     try:

@@ -56,5 +56,15 @@ def check_particles(n: int, n_particles: int, per_pair: int, per_leaf: int) -> N
         )
 
 
+def check_matrix(n_rows: int, n_columns: int, itemsize: int, what: str, instead: str) -> None:
+    """Raise MemoryError if a matrix of `what` will not fit, saying what to do `instead`."""
+    needed, available = n_rows * n_columns * itemsize, available_memory()
+    if available is not None and needed > available:
+        raise MemoryError(
+            f"A matrix ({n_rows}, {n_columns}) of {what} needs {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are "
+            f"free. {instead}"
+        )
+
+
 def _distances(n: int) -> int:
     return 8 * (n * (n - 1) // 2)

@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 import coaltree as ct
 from coaltree import formats
 from coaltree.cli import app, cluster
-from coaltree.cli.cluster import sureness
-from coaltree.cli.fit import Effort, FitOptions, fit_table, settle
+from coaltree.cli.fit import FitOptions, fit_table
+from coaltree.inference import running
 
 N = 14
 NASTY = "</script><img src=x onerror=alert(1)>"
-QUICK = ("--particles", 12, "--iterations", 6, "--burn-in", 2)
+QUICK = ("--draws", 20, "--warmup", 20)
 
 
 def invoke(*arguments):
@@ -76,15 +76,18 @@ def test_summary(summary):
     assert summary["command"] == "coaltree cluster"
     assert summary["version"] == ct.__version__
     assert summary["seed"] == 3
-    assert summary["parameters"]["n_particles"] == 12
-    assert summary["parameters"]["method"] == "insertion"  # what auto takes for few rows
+    assert summary["parameters"]["n_draws"] == 20
+    assert summary["parameters"]["n_chains"] == 2
+    assert summary["parameters"]["method"] == "chain"
     assert summary["table"]["features"] == ["x", "y"]
     assert summary["table"]["n_rows"] == N
     assert summary["n_clusters"] == 2
     assert summary["cluster_sizes"] == [N // 2, N // 2]
-    assert np.isfinite(summary["log_evidence"])
-    assert np.shape(summary["covariance"]) == (2, 2)
-    assert summary["learned"]["leaf_noise"]["n_draws"] == 4
+    assert summary["finished"] is True
+    assert 0.9 < summary["convergence"]["r_hat"]["log_joint"] < 3.0
+    assert summary["variances"] > 0  # one number, for all columns have the same
+    assert "covariance" not in summary
+    assert summary["learned"]["leaf_noise"]["n_draws"] == 2 * 10 * summary["parameters"]["thin"]
 
 
 def test_files_agree_with_each_other(run, summary):
@@ -92,7 +95,7 @@ def test_files_agree_with_each_other(run, summary):
     post = ct.TreePosterior.load(out / "posterior.npz")
     tree, support = formats.newick_with_support((out / "tree.nwk").read_text(encoding="utf-8"), names=post.names)
     assert post.names[0] == NASTY
-    np.testing.assert_allclose(tree.cophenetic(), post.mcc_tree().cophenetic(), rtol=1e-5)
+    np.testing.assert_allclose(tree.cophenetic(), post.point_tree().cophenetic(), rtol=1e-5)
     np.testing.assert_allclose(support, post.clade_support(tree), atol=1e-5)
     trees, weights = formats.nexus_with_weights((out / "posterior.nex").read_text(encoding="utf-8"))
     np.testing.assert_allclose(weights, post.weights)
@@ -103,11 +106,11 @@ def test_files_agree_with_each_other(run, summary):
     assert annotated.count("height_95%_HPD={") == N - 1
     linkage = read_csv(out / "linkage.csv")
     Z = [[float(row[key]) for key in ("left", "right", "time", "size")] for row in linkage]
-    assert ct.Tree.from_linkage(Z, names=post.names) == post.mcc_tree()
+    assert ct.Tree.from_linkage(Z, names=post.names) == post.point_tree()
     labels = read_csv(out / "labels.csv")
     assert [row["id"] for row in labels] == list(post.names)
     found = np.array([int(row["cluster"]) for row in labels])
-    np.testing.assert_array_equal(found - 1, post.mcc_tree().cut(n_clusters=summary["n_clusters"]))
+    np.testing.assert_array_equal(found - 1, post.point_tree().cut(n_clusters=summary["n_clusters"]))
     np.testing.assert_array_equal(found, 1 + np.arange(N) % 2)  # the two clouds
     with np.load(out / "coclustering.npz", allow_pickle=False) as stored:
         np.testing.assert_allclose(stored["probability"], post.coclustering(2), atol=1e-6)
@@ -143,7 +146,7 @@ def test_options_reach_the_fit(tmp_path):
     write_table(tmp_path / "t.csv")
     result = invoke(
         "cluster", tmp_path / "t.csv", "--out", tmp_path / "out", "--features", "x,y", "--n-clusters", 3,
-        "--no-standardise", "--covariance", "diagonal", "--leaf-noise", "0.01", "--method", "tpost", *QUICK,
+        "--no-standardise", "--covariance", "diagonal", "--leaf-noise", "0.01", "--chains", 3, *QUICK,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
@@ -151,9 +154,20 @@ def test_options_reach_the_fit(tmp_path):
     assert summary["n_clusters_chosen_by"] == "3 clusters were asked for."
     assert summary["leaf_noise"] == 0.01
     assert summary["parameters"]["covariance"] == "diagonal"
-    covariance = np.array(summary["covariance"])
-    assert covariance[1, 1] > 1e4 * covariance[0, 0]  # in the columns' own units
+    first, second = summary["variances"]
+    assert second > 1e4 * first  # in the columns' own units
     assert "--no-standardise" in summary["command_line"]
+    assert summary["parameters"]["n_chains"] == 3
+
+
+def test_a_full_covariance_is_written_as_a_matrix(tmp_path):
+    write_table(tmp_path / "t.csv")
+    invoke(
+        "cluster", tmp_path / "t.csv", "--out", tmp_path / "out", "--features", "x,y", "--covariance", "wishart", *QUICK
+    )
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert np.shape(summary["covariance"]) == (2, 2)
+    assert "variances" not in summary
 
 
 def test_bad_input_leaves_nothing(tmp_path):
@@ -164,10 +178,9 @@ def test_bad_input_leaves_nothing(tmp_path):
         ([tmp_path / "t.csv"], "Columns with text: 'id' (row 1:"),
         ([tmp_path / "none.csv"], "is not there"),
         ([*good, "--leaf-noise", "-1"], "must be a number that is not negative, or learn"),
-        ([*good, "--burn-in", 50, "--iterations", 50], "--burn-in 50 must be below --iterations, which is 50"),
         ([*good, "--n-clusters", N + 1], "more than the 14 rows"),
         ([*good, "--covariance", "round"], "spherical"),
-        ([*good, "--method", "best"], "tpost"),
+        ([*good, "--method", "best"], "greedy"),
         ([*good, "--jobs", 0], "must be -1 or at least 1"),
     ]
     for arguments, message in cases:
@@ -225,41 +238,87 @@ def test_greedy_tree_of_an_incomplete_table(tmp_path):
     assert "Missing values: 1" in result.text
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["parameters"]["method"] == "greedy"
-    assert summary["log_evidence"] is None
-    assert "There is one tree only" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert summary["convergence"] is None
+    report, newick, annotated = (
+        (tmp_path / "out" / name).read_text() for name in ("report.html", "tree.nwk", "tree.nex")
+    )
+    assert "There is one tree only" in report
+    assert "no supports: one greedy tree" in report
+    _, support = formats.newick_with_support(newick)
+    assert np.isnan(support).all()
+    assert "posterior=" not in annotated
+    rows = read_csv(tmp_path / "out" / "linkage.csv")
+    assert len(rows) == 19
+    assert {row[key] for row in rows for key in ("support", "time_low", "time_high")} == {""}
+
+
+def test_many_rows_have_files_of_a_bounded_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "MOST_PAIRED", 30)
+    monkeypatch.setattr("coaltree.posterior.sharing.spread_rows.__defaults__", (20,))
+    monkeypatch.setattr("coaltree.cli.results._MOST_NEXUS_LEAVES", 120)
+    np.save(tmp_path / "t.npy", np.random.default_rng(0).normal(size=(40, 2)))
+    result = invoke("cluster", tmp_path / "t.npy", "--out", tmp_path / "out", "--n-clusters", 3, *QUICK)
+    assert result.exit_code == 0, result.output
+    post = ct.TreePosterior.load(tmp_path / "out" / "posterior.npz")
+    with np.load(tmp_path / "out" / "coclustering.npz") as stored:
+        rows = [post.names.index(name) for name in stored["ids"]]
+        assert 18 <= len(rows) <= 24
+        np.testing.assert_allclose(stored["probability"], post.coclustering(3)[np.ix_(rows, rows)], atol=1e-6)
+    text = (tmp_path / "out" / "posterior.nex").read_text()
+    trees, weights = formats.nexus_with_weights(text)
+    assert len(trees) == 3
+    assert f"[3 of {len(post)} trees" in text
+    np.testing.assert_allclose(weights.sum(), 1.0)
+    np.testing.assert_allclose(trees[-1].cophenetic(), post[len(post) - 1].cophenetic(), rtol=1e-4)
+
+
+def test_an_interrupt_is_told_everywhere(tmp_path, monkeypatch):
+    """Ctrl-C ends with what is done, and terminal, report and summary say so."""
+    write_table(tmp_path / "t.csv")
+    monkeypatch.setattr(running, "SECONDS_A_BLOCK", 0.0)
+    original = running._rounds
+
+    def interrupted(chains, n_iter, progress):
+        for number, _ in enumerate(original(chains, n_iter, progress)):
+            if number == 25:
+                raise KeyboardInterrupt
+            yield
+
+    monkeypatch.setattr(running, "_rounds", interrupted)
+    result = invoke("cluster", tmp_path / "t.csv", "--features", "x,y", "--out", tmp_path / "out", *QUICK)
+    assert result.exit_code == 0, result.output
+    told = "Stopped early, after 25 of "
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["finished"] is False
+    assert summary["warnings"][0].startswith(told)
+    assert told in result.text
+    assert told in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_doubts_are_the_same_everywhere(tmp_path):
+    """One warning, in Python, in the terminal, in the report and in summary.json."""
+    write_table(tmp_path / "t.csv")
+    result = invoke(
+        "cluster", tmp_path / "t.csv", "--features", "x,y", "--out", tmp_path / "out", "--draws", 2, "--warmup", 0
+    )
+    assert result.exit_code == 0, result.output
+    (told,) = json.loads((tmp_path / "out" / "summary.json").read_text())["warnings"]
+    assert told.startswith("Not ")
+    assert told in result.text
+    assert told in (tmp_path / "out" / "report.html").read_text()
 
 
 # ---- pieces
 
 
-def test_effort_falls_with_the_rows_and_what_is_given_stays():
-    small, middle, large, huge = (settle(FitOptions(), n) for n in (50, 400, 1000, 5000))
-    assert small == ("auto", 50, 50, 10, "auto", "")
-    assert 10 <= middle.n_particles < 50
-    assert 20 <= middle.n_iter < 50
-    assert middle.learn_by == "auto"
-    assert large.method == "auto"
-    assert large.learn_by == "greedy"
-    assert f"{large.n_particles} trees" in large.note
-    assert huge.method == huge.learn_by == "greedy"
-    given = settle(FitOptions(method="smc1", n_particles=7, n_iter=9, burn_in=0), 5000)
-    assert given == ("smc1", 7, 9, 0, "smc1", "")
-    assert settle(FitOptions(n_iter=1), 20).burn_in == 0
-    assert settle(FitOptions(method="greedy"), 1000).note == ""
-
-
-def test_scale_learned_from_greedy_trees_serves_the_sampler():
+def test_the_fit_is_the_estimator_s():
     X = np.random.default_rng(0).normal(size=(30, 2)) + 6.0 * (np.arange(30) % 2)[:, None]
     names = tuple(f"row {i}" for i in range(30))
-    fitted = fit_table(X, names, FitOptions(), Effort("tpost", 10, 8, 2, "greedy", ""))
-    assert len(fitted.posterior) == 10
+    fitted = fit_table(X, names, FitOptions(n_draws=20, warmup=20, standardise=False, n_jobs=1))
+    model = ct.CoalescentClustering(n_draws=20, warmup=20, random_state=0).fit(X)
     assert fitted.posterior.names == names
-    assert len(fitted.trace["log_joint"]) == 8
-    assert fitted.burn_in == 2
-    assert fitted.n_clusters == 2
-    np.testing.assert_allclose(fitted.covariance[0, 0], np.median(fitted.trace["variance"][2:]), rtol=0.5)
-
-
-def test_sureness():
-    together = np.array([[1.0, 0.8, 0.6, 0.1], [0.8, 1.0, 0.4, 0.2], [0.6, 0.4, 1.0, 0.3], [0.1, 0.2, 0.3, 1.0]])
-    np.testing.assert_allclose(sureness(together, np.array([0, 0, 0, 1])), [0.7, 0.6, 0.5, 0.7])
+    assert fitted.tree.names == names
+    np.testing.assert_array_equal(fitted.posterior.times, model.posterior_.times)
+    np.testing.assert_array_equal(fitted.tree.children, model.tree_.children)
+    assert fitted.n_clusters == model.n_clusters_ == 2
+    np.testing.assert_array_equal(fitted.covariance, model.compact_covariance_)

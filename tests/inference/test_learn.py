@@ -7,8 +7,8 @@ from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
-from coaltree.inference import learn
-from coaltree.inference.learn import Settings, Unknowns
+from coaltree.inference import learn, start
+from coaltree.inference.learn import Chain, Settings, Unknowns
 from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, Spherical
 from coaltree.model.diffusion import log_likelihood
 from coaltree.model.gp import GaussianProcess
@@ -49,24 +49,28 @@ def statistics(unknowns, X):
     ]
 
 
-def simulate(family, settings, rng):
-    now = draw_from_prior(family, rng, settings.learn_noise)
+def simulate(family, learn_noise, rng):
+    now = draw_from_prior(family, rng, learn_noise)
     return now, ct.sample_data(now.tree, now.covariance.matrix(), now.leaf_noise, random_state=rng)
 
 
-def smallest_p_value(family, settings, kernel_family=None, gaps=False):
+def iterate(now, X, family, rng, learn_noise=True):
+    return learn.iterate(now, X, family, rng, lambda now: learn.draw_tree(now, X, rng), learn_noise)
+
+
+def smallest_p_value(family, learn_noise=True, kernel_family=None, gaps=False):
     """Successive-conditional test: prior → data → kernel must be distributed like the prior itself."""
     before, after = [], []
     for replicate in range(N_REPLICATES):
         rng = np.random.default_rng(seed(replicate))
-        before.append(statistics(*simulate(family, settings, rng)))
-        now, X = simulate(family, settings, rng)
+        before.append(statistics(*simulate(family, learn_noise, rng)))
+        now, X = simulate(family, learn_noise, rng)
         if gaps:
             hidden = X[GAPS].copy()
             X[GAPS] = np.nan
             now = now._replace(missing=Imputed(hidden, hidden))
         for _ in range(N_STEPS):
-            now = learn.iterate(now, X, kernel_family or family, settings, rng)
+            now = iterate(now, X, kernel_family or family, rng, learn_noise)
         after.append(statistics(now, X))
     before, after = np.array(before), np.array(after)
     varies = before.std(axis=0) > 1e-9
@@ -75,21 +79,21 @@ def smallest_p_value(family, settings, kernel_family=None, gaps=False):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_an_iteration_leaves_the_joint_distribution_alone(name):
-    assert smallest_p_value(FAMILIES[name], Settings(n_particles=4)) > 1e-3 / 6
+    assert smallest_p_value(FAMILIES[name]) > 1e-3 / 6
 
 
 @pytest.mark.parametrize("name", ["spherical", "diagonal", "inverse Wishart"])
 def test_with_missing_entries(name):
     """Exactly, where Φ is diagonal, and by augmentation, where it is full."""
-    assert smallest_p_value(FAMILIES[name], Settings(n_particles=4), gaps=True) > 1e-3 / 6
+    assert smallest_p_value(FAMILIES[name], gaps=True) > 1e-3 / 6
 
 
 def test_missing_entries_drawn_as_if_columns_were_independent_are_noticed(monkeypatch):
     """Negative control: a correlated Φ needs the observed part of the row."""
     family = Fixed(np.array([[1.0, 0.95], [0.95, 1.0]]))
-    assert smallest_p_value(family, Settings(n_particles=4), gaps=True) > 1e-3 / 6
+    assert smallest_p_value(family, gaps=True) > 1e-3 / 6
     monkeypatch.setattr(learn, "draw_missing", draw_columns)
-    assert smallest_p_value(family, Settings(n_particles=4), gaps=True) < 1e-4
+    assert smallest_p_value(family, gaps=True) < 1e-4
 
 
 def draw_columns(now, X, rng):
@@ -98,12 +102,12 @@ def draw_columns(now, X, rng):
 
 
 def test_with_given_leaf_noise():
-    assert smallest_p_value(FAMILIES["spherical"], Settings(n_particles=4, learn_noise=False)) > 1e-3 / 6
+    assert smallest_p_value(FAMILIES["spherical"], learn_noise=False) > 1e-3 / 6
 
 
 def test_a_kernel_for_another_prior_is_noticed():
     other = InverseWishart(np.eye(D), df=9)
-    assert smallest_p_value(FAMILIES["inverse Wishart"], Settings(n_particles=4), kernel_family=other) < 1e-4
+    assert smallest_p_value(FAMILIES["inverse Wishart"], kernel_family=other) < 1e-4
 
 
 def test_scale_move_keeps_the_likelihood():
@@ -118,19 +122,24 @@ def test_scale_move_keeps_the_likelihood():
     )
 
 
-def test_scale_move_improves_mixing():
+def test_scale_move_improves_mixing(monkeypatch):
     """Autocorrelation of the log amplitude over iterations, with and without the joint move."""
     rng = np.random.default_rng(seed(1))
     X = ct.sample_data(ct.sample_tree(16, random_state=rng), 9.0 * np.eye(16), random_state=rng)
 
-    def autocorrelation(scale_move):
-        settings = Settings(n_particles=5, scale_move=scale_move)
-        result = learn.run(X, Spherical(), None, 300, settings, np.random.default_rng(2))
-        x = np.log([u.covariance.matrix()[0, 0] for u in result.draws[50:]])
+    def autocorrelation():
+        family = Spherical()
+        (first,), near = learn.first_guesses(X, family, None, 1, np.random.default_rng(1))
+        chain = Chain(X, family, Settings(warmup=50), first, near, np.random.default_rng(2))
+        for _ in range(300):
+            chain.advance()
+        x = np.log(chain.trace["variance"][50:])
         x = x - x.mean()
         return (x[1:] @ x[:-1]) / (x @ x)
 
-    assert autocorrelation(True) < autocorrelation(False) - 0.1
+    together = autocorrelation()
+    monkeypatch.setattr(learn, "draw_scale", lambda now, *_: now)
+    assert together < autocorrelation() - 0.1
 
 
 ONE = {
@@ -193,21 +202,75 @@ def test_amplitude_is_found_from_far_away(factor):
     now = learn.first_guess(X, family, np.zeros(30))
     now = now._replace(covariance=family.rescale(now.covariance, factor)[0])
     for _ in range(15):
-        now = learn.iterate(now, X, family, Settings(n_particles=5, learn_noise=False), rng)
+        now = iterate(now, X, family, rng, learn_noise=False)
     assert 5.0 < now.covariance.matrix()[0, 0] < 80.0
 
 
-def test_interrupt_returns_what_is_done(monkeypatch):
-    X = ct.sample_data(ct.sample_tree(5, random_state=0), 2, random_state=0)
-    calls = []
-    original = learn.iterate
+# ---- whole chains
 
-    def interrupted(*arguments):
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        calls.append(1)
-        return original(*arguments)
 
-    monkeypatch.setattr(learn, "iterate", interrupted)
-    result = learn.run(X, Spherical(), None, 10, Settings(n_particles=3), np.random.default_rng(0))
-    assert len(result.draws) == len(result.log_joint) == 3
+def chain_over(X, family, number, warmup=20, leaf_noise=None, **how):
+    starts, near = learn.first_guesses(X, family, leaf_noise, number + 1, np.random.default_rng(seed(1)))
+    settings = Settings(warmup, learn_noise=leaf_noise is None, **how)
+    return Chain(X, family, settings, starts[number], near, np.random.default_rng(seed(number)))
+
+
+def test_chains_start_from_different_trees():
+    X = ct.sample_data(ct.sample_tree(60, random_state=1), 4, random_state=2)
+    starts, near = learn.first_guesses(X, Spherical(), None, 3, np.random.default_rng(0))
+    trees = [each.tree for each in starts]
+    distances = [ct.metrics.robinson_foulds(trees[0], tree) for tree in trees[1:]]
+    assert all(distance > 0 for distance in distances)
+    assert near.shape == (60, start.N_NEAR)
+    assert all(np.all(np.diff(tree.times, prepend=0.0) > 0) for tree in trees)
+
+
+def test_a_travelling_copy_goes_on_as_the_chain_would():
+    X = ct.sample_data(ct.sample_tree(30, random_state=1), 4, random_state=2)
+    X[3, 1] = np.nan
+    one, other = chain_over(X, Diagonal(), 0, warmup=5), chain_over(X, Diagonal(), 0, warmup=5)
+    for _ in range(8):
+        one.advance()
+    for _ in range(4):
+        other.advance()
+    light = other.without_draws()
+    for _ in range(4):
+        light.advance()
+    other.follow(light)
+    assert one.trace["log_joint"] == other.trace["log_joint"]
+    assert len(one.draws) == len(other.draws) == 3
+    assert one.draws[-1].times.tobytes() == other.draws[-1].times.tobytes()
+    assert np.array_equal(one.completed.mean, other.completed.mean)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_ranks_of_the_truth_are_uniform():
+    """Simulation-based calibration of the whole chain: tree, Φ and s₀ together, each from its prior."""
+    family, ranks = Diagonal(shape=3.0, scale=2.0), []
+    for replicate in range(120):
+        rng = np.random.default_rng(seed(1000 + replicate))
+        now, X = simulate(family, True, rng)
+        (first,), near = learn.first_guesses(X, family, None, 1, rng)
+        chain = Chain(X, family, Settings(warmup=40, thin=6), first, near, rng)
+        for _ in range(40 + 6 * 19):
+            chain.advance()
+        drawn = np.array(
+            [
+                statistics(
+                    Unknowns(
+                        ct.Tree(draw.children, draw.times),
+                        family.from_values(draw.values, D),
+                        np.full(N, draw.leaf_noise),
+                    ),
+                    X,
+                )[2:7]
+                for draw in chain.draws
+            ]
+        )
+        ranks.append((drawn < statistics(now, X)[2:7]).sum(axis=0))
+    p_values = [stats.chisquare(np.bincount(column // 4, minlength=5)).pvalue for column in np.array(ranks).T]
+    assert min(p_values) > 1e-3 / 5
+    # Negative control: ranks of half the truth.
+    shifted = np.array(ranks)[:, 0] // 2
+    assert stats.chisquare(np.bincount(shifted // 4, minlength=5)).pvalue < 1e-4

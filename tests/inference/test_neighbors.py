@@ -73,7 +73,7 @@ def test_against_all_pairs(way, rows):
 
 def test_descent_finds_most():
     """Without clusters, where neighbours are hardest to find; one list of a random tree's leaf has far fewer."""
-    rows = normal(4000, 16)
+    rows = normal(2500, 16)
     check(rows, neighbors.by_descent(rows, 16), 16, recall=0.95)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(neighbors, "TREES", 1)
@@ -116,6 +116,13 @@ def test_copies(copies, k):
     check(rows, neighbors.nearest(rows, k), k)
 
 
+def test_copies_are_found():
+    rows = np.array([[0.0, -0.0], [1.0, 2.0], [-0.0, 0.0], [2.0, 1.0], [1.0, 2.0]])
+    first = np.empty(5, dtype=np.int64)
+    neighbors.group_copies(rows, first)
+    assert first.tolist() == [0, 1, 0, 3, 1]
+
+
 def test_all_rows_equal():
     rows = np.ones((50, 2))
     index, distance = neighbors.nearest(rows, 8)
@@ -132,8 +139,9 @@ def test_many_copies_and_ties_take_no_time():
     assert (rows[index, 0] == rows).all()
 
 
-@pytest.mark.parametrize("rows", [normal(21_000, 12), np.round(normal(5000, 12)), coalescent(10_000, 8)])
-def test_the_same_on_any_number_of_threads(rows):
+@pytest.mark.parametrize("rows", [normal(3500, 12), np.round(normal(2500, 12)), coalescent(10_000, 8)])
+def test_the_same_on_any_number_of_threads(rows, monkeypatch):
+    monkeypatch.setattr(neighbors, "BRUTE_MOST", 3000)
     with threadpool_limits(limits=1):
         one = neighbors.nearest(rows, 10)
     with threadpool_limits(limits=2):

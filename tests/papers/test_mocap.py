@@ -108,6 +108,8 @@ def stand_in(folder, n_frames=24):
     np.savez(folder / "osu_run1.npz", Y=Y, names=np.array([*MARKERS, "C7"]))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_quick_run_on_a_stand_in_finds_what_was_put_there(tmp_path):
     stand_in(tmp_path)
     options = Namespace(quick=True, replicates=None, data=tmp_path, jobs=1)
@@ -118,6 +120,8 @@ def test_a_quick_run_on_a_stand_in_finds_what_was_put_there(tmp_path):
         assert (tmp_path / "out" / name).stat().st_size > 0
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_quick_run_on_the_recording_bears_the_findings_out(tmp_path):
     options = Namespace(quick=True, replicates=None, data=real_data("osu_run1.npz"), jobs=1)
     results = perform(EXPERIMENT, options, tmp_path)

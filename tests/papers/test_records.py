@@ -94,6 +94,8 @@ def test_the_sample_is_a_task_only_if_it_is_there(tmp_path):
     assert tasks(options) == [("simulated", QUICK_SEED, QUICK_SUBJECTS), ("synpuf", 0)]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_quick_run_on_a_simulated_cohort_bears_the_claims_out(tmp_path):
     options = Namespace(quick=True, replicates=None, data=None, jobs=1, out=None)
     results = perform(EXPERIMENT, options, tmp_path)
@@ -106,6 +108,8 @@ def test_a_quick_run_on_a_simulated_cohort_bears_the_claims_out(tmp_path):
     assert "the paper, validation" in page
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_sample_goes_from_raw_files_to_the_table(tmp_path, monkeypatch):
     from papers.henao_lucas.records import run
 

@@ -71,6 +71,8 @@ def worse(quick, full, path=""):
     return found
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("name", SIMULATED)
 def test_a_quick_run_bears_the_claims_out_and_no_measure_has_become_worse(name, tmp_path):
     then = committed(name)

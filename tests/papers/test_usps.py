@@ -95,6 +95,8 @@ def test_scores_of_a_perfect_and_of_a_random_tree():
     assert scores(ct.sample_tree(32, random_state=0), labels)["subtree"] < 0.5
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_quick_run_on_a_stand_in(tmp_path):
     stand_in(tmp_path)
     results = perform(EXPERIMENT, options_for(tmp_path, replicates=2), tmp_path / "out")
@@ -107,6 +109,8 @@ def test_a_quick_run_on_a_stand_in(tmp_path):
     assert (tmp_path / "out" / "ari-curves.svg").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_quick_run_on_the_images_bears_the_claims_out(tmp_path):
     """All but the paper's own: its covariance does not help (the page says why)."""
     results = perform(EXPERIMENT, options_for(real_data("usps.npz")), tmp_path)

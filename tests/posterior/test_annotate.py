@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.posterior.annotate import clade_notes, shortest_interval, to_annotated_newick, to_annotated_nexus
+from coaltree.posterior.annotate import clade_notes, to_annotated_newick, to_annotated_nexus
+from coaltree.posterior.clades import shortest_intervals
 
 TREES = [
     ct.Tree([[0, 1], [2, 3]], [1.0, 4.0], names=["a", "b c", "d"]),
@@ -33,14 +34,17 @@ def test_notes_by_hand():
 @pytest.mark.parametrize("level", [0.3, 0.8, 0.95])
 def test_shortest_interval(level):
     rng = np.random.default_rng(0)
-    times, weights = rng.exponential(size=60), rng.dirichlet(np.ones(60))
+    times, weights = np.sort(rng.exponential(size=60)), rng.dirichlet(np.ones(60))
     pairs = [
         (b - a, a, b)
         for a in times
         for b in times
         if a <= b and weights[(times >= a) & (times <= b)].sum() >= level - 1e-12
     ]
-    assert shortest_interval(times, weights, level) == pytest.approx(min(pairs)[1:])
+    # Two clades, the first of which no tree holds.
+    none, found = shortest_intervals(np.array([0, 0, 60]), times, weights, level)
+    assert np.isnan(none).all()
+    assert found == pytest.approx(min(pairs)[1:])
 
 
 def test_dendropy_reads_the_notes():

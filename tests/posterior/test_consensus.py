@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from coaltree.posterior import consensus
+from coaltree import memory
+from coaltree.posterior import clades
 from coaltree.tree import Tree
 from tests.reference import posteriors as reference
 from tests.reference.posteriors import make_posterior, noisy_posterior, unrelated_posterior
@@ -30,85 +31,6 @@ def clades_of_dendropy(tree):
         frozenset(int(leaf.taxon.label[1:]) for leaf in node.leaf_iter()): node
         for node in tree.preorder_internal_node_iter()
     }
-
-
-# ---- clade numbers
-
-
-def test_equal_clades_have_equal_numbers_across_shapes_and_orders():
-    first = Tree([[0, 1], [2, 3], [4, 5]], [1, 2, 3])
-    second = Tree([[3, 2], [1, 0], [4, 5]], [1, 2, 3])
-    third = Tree([[0, 1], [4, 2], [5, 3]], [1, 2, 3])
-    ids = consensus.clade_ids([tree.children for tree in (first, second, third)])
-    np.testing.assert_array_equal(ids, [[0, 1, 2], [1, 0, 2], [0, 3, 2]])
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_numbers_are_a_bijection_with_leaf_sets(seed):
-    rng = np.random.default_rng(seed)
-    trees = [random_tree(rng, 7) for _ in range(200)]
-    ids = consensus.clade_ids([tree.children for tree in trees])
-    sets = [clade for tree in trees for clade in reference.clades_of(tree)]
-    assert len(set(zip(ids.ravel().tolist(), sets, strict=True))) == len(set(sets)) == ids.max() + 1
-
-
-def test_hash_is_the_sum_of_the_leaf_keys_modulo_two_to_the_64():
-    tree = random_tree(np.random.default_rng(0), 20)
-    keys = consensus.leaf_keys(20)
-    expected = [
-        [sum(int(keys[i, word]) for i in clade) % 2**64 for word in range(2)] for clade in reference.clades_of(tree)
-    ]
-    assert consensus._hash_clades(tree.children[None].copy(), keys)[0].tolist() == expected
-    assert max(map(max, expected)) > 2**63  # the sums did wrap
-
-
-def test_rows_that_share_a_slot_or_a_word_stay_apart():
-    # Same first word, other second word; and first words equal modulo any table size.
-    rows = np.array([[8, 1], [8, 2], [8 + 2**40, 1], [8, 1], [8 + 2**40, 1]], dtype=np.uint64)
-    np.testing.assert_array_equal(consensus._number(rows), [0, 1, 2, 0, 2])
-
-
-# ---- support, credibility, intervals against the twins
-
-
-@pytest.mark.parametrize("make", [noisy_posterior, unrelated_posterior])
-@pytest.mark.parametrize("seed", range(3))
-def test_support_and_times_of_clades(make, seed):
-    posterior = make(np.random.default_rng(seed))
-    ids = consensus.clade_ids(posterior.children)
-    support = consensus.support_of_clades(ids, posterior.weights)
-    times = consensus.mean_time_of_clades(ids, posterior.times, posterior.weights)
-    table = reference.clade_table(posterior)
-    for row, tree in zip(ids, posterior, strict=True):
-        for clade, number in zip(reference.clades_of(tree), row, strict=True):
-            found = np.array(table[clade])
-            assert support[number] == pytest.approx(found[:, 1].sum())
-            assert times[number] == pytest.approx(np.average(found[:, 0], weights=found[:, 1]))
-
-
-def test_credibility():
-    posterior = noisy_posterior(np.random.default_rng(0))
-    score = consensus.clade_credibility(consensus.clade_ids(posterior.children), posterior.weights)
-    np.testing.assert_allclose(score, reference.log_credibility(posterior), atol=1e-12)
-
-
-def test_credibility_of_trees_without_weight():
-    trees = [random_tree(np.random.default_rng(seed), 8) for seed in range(3)]
-    ids = consensus.clade_ids([tree.children for tree in trees])
-    score = consensus.clade_credibility(ids, np.array([0.0, 1.0, 0.0]))
-    np.testing.assert_array_equal(score, [-np.inf, 0.0, -np.inf])
-
-
-@pytest.mark.parametrize("level", [0.1, 0.5, 0.9])
-def test_intervals(level):
-    posterior = noisy_posterior(np.random.default_rng(2))
-    tree = posterior[0]
-    ids = consensus.clade_ids(posterior.children)
-    intervals = consensus.intervals_of_clades(ids, posterior.times, posterior.weights, ids[0], level)
-    table = reference.clade_table(posterior)
-    for clade, interval in zip(reference.clades_of(tree), intervals, strict=True):
-        expected = [reference.quantile(table[clade], q) for q in ((1 - level) / 2, (1 + level) / 2)]
-        np.testing.assert_array_equal(interval, expected)
 
 
 # ---- majority-rule consensus
@@ -158,7 +80,7 @@ def test_consensus_agrees_with_dendropy(seed):
 def test_credibility_and_mcc_agree_with_dendropy(seed):
     posterior = noisy_posterior(np.random.default_rng(seed))
     trees = dendropy_trees(posterior)
-    score = consensus.clade_credibility(consensus.clade_ids(posterior.children), posterior.weights)
+    score = clades.clade_credibility(clades.clade_ids(posterior.children), posterior.weights)
     np.testing.assert_allclose(score, trees.calculate_log_product_of_split_supports()[0], atol=1e-9)
     theirs = trees.maximum_product_of_split_support_tree()
     assert clades_of_dendropy(theirs).keys() == set(reference.clades_of(posterior.mcc_tree()))
@@ -189,6 +111,39 @@ def test_times_never_go_down_toward_the_root():
     np.testing.assert_allclose(tree.times, [0.6 * 0.1 + 0.4 * 8, 0.6 * 0.1 + 0.4 * 8, 9.0])
     node_times = np.concatenate([np.zeros(4), tree.times])
     assert (node_times[tree.parents[:-1]] >= node_times[:-1]).all()
+
+
+def test_consensus_of_deep_trees():
+    """Caterpillars have n²/2 leaves in their clades: no step may list them."""
+    n = 30_000
+    tree = caterpillar(n)
+    swapped = tree.children.copy()
+    swapped[100], swapped[n - 2] = [n + 99, n - 1], [2 * n - 3, 101]
+    posterior = make_posterior([tree, Tree(swapped, tree.times), tree], [0.4, 0.3, 0.3])
+    found = posterior.consensus(0.9)
+    # Leaves 101 and n − 1 have changed places, so from merge 100 to the last but one no clade is in all trees.
+    assert found.n_clades == 101
+    np.testing.assert_array_equal(found.parents[101:n], n + 100)
+    np.testing.assert_array_equal(found.parents[n:-1], np.arange(n + 1, n + 101))
+    assert posterior.consensus().n_clades == n - 1
+
+
+def test_nested_clades_that_are_not_in_every_tree():
+    """The parent of a clade is the smallest kept clade around it, though some trees that hold it lack that one."""
+    first = Tree([[0, 1], [2, 5], [3, 6], [4, 7]], [1.0, 2.0, 3.0, 4.0])  # 01, 012, 0123
+    second = Tree([[0, 1], [3, 5], [2, 6], [4, 7]], [1.0, 2.0, 3.0, 4.0])  # 01, 013, 0123
+    third = Tree([[0, 2], [1, 5], [3, 6], [4, 7]], [1.0, 2.0, 3.0, 4.0])  # 02, 012, 0123
+    for order in ([0, 1, 2], [1, 2, 0], [2, 1, 0]):
+        trees = [(first, second, third)[i] for i in order]
+        found = make_posterior(trees, np.array([0.4, 0.3, 0.3])[order]).consensus()
+        np.testing.assert_array_equal(found.parents, [5, 5, 6, 7, 8, 6, 7, 8, -1])
+
+
+def test_matrix_of_clades_that_does_not_fit(monkeypatch):
+    tree = unrelated_posterior(np.random.default_rng(0)).consensus()
+    monkeypatch.setattr(memory, "available_memory", lambda: 10)
+    with pytest.raises(MemoryError, match="Follow `parents`"):
+        tree.clades()
 
 
 @pytest.mark.parametrize("threshold", [0.49, 1.01, -1, np.nan])
@@ -234,22 +189,3 @@ def test_consensus_tree_is_read_only():
     tree = unrelated_posterior(np.random.default_rng(0)).consensus()
     with pytest.raises(ValueError, match="read-only"):
         tree.support[0] = 0.0
-
-
-# ---- pairs
-
-
-@pytest.mark.parametrize("n", [2, 3, 17])
-def test_pair_sums(n):
-    rng = np.random.default_rng(n)
-    trees = [random_tree(rng, n) for _ in range(5)]
-    values = rng.normal(size=(5, n - 1))
-    expected = np.zeros((n, n))
-    for tree, row in zip(trees, values, strict=True):
-        order_of_merge = Tree(tree.children, np.arange(1.0, n)).cophenetic()
-        expected += np.append(0.0, row)[order_of_merge.astype(int)]
-    children = np.array([tree.children for tree in trees])
-    np.testing.assert_allclose(consensus.pair_sums(children, values), expected)
-    # Fewer columns: later merges count nothing.
-    values[:, 1:] = 0.0
-    np.testing.assert_allclose(consensus.pair_sums(children, values[:, :1]), consensus.pair_sums(children, values))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
+from coaltree import memory
 from coaltree.posterior.embedding import embed, embed_new
 
 X = np.random.default_rng(0).normal(size=(9, 4)) + 5.0
@@ -47,6 +48,12 @@ def test_points_outside_a_space_without_room():
 def test_bad_matrices(matrix, message):
     with pytest.raises(ValueError, match=message):
         embed(matrix)
+
+
+def test_a_matrix_that_does_not_fit(monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda: 1000)
+    with pytest.raises(MemoryError, match="Pass the table itself"):
+        embed(squares(X, X))
 
 
 def test_too_few_dimensions():

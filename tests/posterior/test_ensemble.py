@@ -2,6 +2,7 @@ import copy
 import doctest
 import json
 import pickle
+import tracemalloc
 import zipfile
 from dataclasses import FrozenInstanceError
 
@@ -14,7 +15,7 @@ from coaltree.posterior.ensemble import TreePosterior
 from coaltree.tree import Tree
 from tests.reference import posteriors as reference
 from tests.reference.posteriors import make_posterior, noisy_posterior, unrelated_posterior
-from tests.reference.trees import random_tree
+from tests.reference.trees import caterpillar, random_tree
 
 ARRAYS = ("children", "times", "weights", "log_joint", "ess_per_step")
 NAMES = tuple("abcdefghij")
@@ -312,6 +313,35 @@ def test_save_and_load(tmp_path, names):
     assert path.read_bytes() == first  # overwrites; the same posterior gives the same bytes
 
 
+@pytest.mark.parametrize(("n_leaves", "dtype"), [(10, np.uint8), (200, np.uint16), (40_000, np.uint32)])
+def test_children_are_small_on_disk_and_wide_in_memory(tmp_path, n_leaves, dtype):
+    posterior = make_posterior([caterpillar(n_leaves)], [1.0])
+    posterior.save(tmp_path / "p.npz")
+    with np.load(tmp_path / "p.npz") as parts:
+        assert parts["children"].dtype == dtype
+        assert parts["times"].dtype == np.float64
+    assert_same(TreePosterior.load(tmp_path / "p.npz"), posterior)
+
+
+def test_memory_of_making_and_reading(tmp_path):
+    """Made, a posterior takes its arrays and little else; read, no more than three times as much."""
+    posterior = make_posterior([caterpillar(20_000)] * 100, np.full(100, 0.01))
+    posterior.save(tmp_path / "p.npz")
+    size = posterior.children.nbytes + posterior.times.nbytes
+    arguments = {name: getattr(posterior, name) for name in (*ARRAYS, "log_evidence")}
+
+    def peak(make):
+        tracemalloc.start()
+        try:
+            make()
+            return tracemalloc.get_traced_memory()[1] / size
+        finally:
+            tracemalloc.stop()
+
+    assert peak(lambda: TreePosterior(**arguments)) < 2.0
+    assert peak(lambda: TreePosterior.load(tmp_path / "p.npz")) < 3.0
+
+
 def test_file_holds_no_pickle(tmp_path, posterior):
     posterior.save(tmp_path / "p.npz")
     with np.load(tmp_path / "p.npz", allow_pickle=False) as parts:
@@ -326,11 +356,11 @@ def test_failed_save_leaves_the_old_file_and_no_draft(tmp_path, posterior, monke
     posterior.save(path)
     before = path.read_bytes()
 
-    def fail(file, **arrays):
+    def fail(file, array, **options):
         file.write(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr(np, "savez_compressed", fail)
+    monkeypatch.setattr(np.lib.format, "write_array", fail)
     with pytest.raises(OSError, match="disk full"):
         posterior.save(path)
     assert path.read_bytes() == before

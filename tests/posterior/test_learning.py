@@ -1,16 +1,18 @@
 """`learn_posterior` at its boundary."""
 
+import warnings
 from itertools import cycle
 
 import numpy as np
 import pytest
 from scipy.stats import gamma
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
-from coaltree.inference import learn
+from coaltree.inference import effort, learn, running
 from coaltree.model.diffusion import scatter
-from coaltree.posterior import checkpoint
+from coaltree.posterior.convergence import diagnose
 from tests.seeds import seed
 
 
@@ -21,11 +23,14 @@ def X():
 
 @pytest.mark.parametrize("covariance", ["spherical", "diagonal", "wishart"])
 def test_scale_is_learned(X, covariance):
-    learned = ct.learn_posterior(X, covariance, n_iter=30, burn_in=10, n_particles=10)
+    learned = ct.learn_posterior(X, covariance, n_draws=40, warmup=30)
     assert 20 < np.exp(np.mean(np.log(np.diag(learned.covariance)))) < 500
     assert learned.posterior.n_leaves == 15
     assert learned.leaf_noise.shape == (15,)
-    assert all(len(values) == 30 for values in learned.trace.values())
+    assert all(values.shape[:2] == (2, 30 + 4 * 20) for values in learned.trace.values())
+    assert learned.finished
+    assert learned.warmup == 30
+    assert len(learned.posterior) == 40
     np.testing.assert_allclose(learned.covariance, learned.covariance.T)
 
 
@@ -34,70 +39,134 @@ def test_gaussian_process_length_scale():
     phi = 5.0 * RBF(3.0)(coordinates) + 1e-4 * np.eye(12)
     X = ct.sample_data(ct.sample_tree(40, random_state=3), phi, random_state=4)
     kernel = RBF(1.0, (0.1, 100.0)) + WhiteKernel(1e-3, (1e-7, 1.0))
-    learned = ct.learn_posterior(X, kernel, coordinates, leaf_noise=0.0, n_iter=30, n_particles=10)
+    learned = ct.learn_posterior(X, kernel, coordinates, leaf_noise=0.0, n_draws=40, warmup=30)
     length = [values for name, values in learned.trace.items() if "length_scale" in name]
     assert len(length) == 1
-    assert 2.0 < np.median(length[0][10:]) < 4.5
+    assert 2.0 < np.median(length[0][:, 30:]) < 4.5
 
 
 def test_same_seed_same_result(X):
-    one, two = (ct.learn_posterior(X, n_iter=5, burn_in=1, n_particles=6, n_jobs=k) for k in (1, 2))
+    one, two = (ct.learn_posterior(X, n_draws=8, warmup=3, n_jobs=k) for k in (1, 2))
     assert one.covariance.tobytes() == two.covariance.tobytes()
     assert one.posterior.times.tobytes() == two.posterior.times.tobytes()
 
 
 def test_given_leaf_noise_stays(X):
     noise = np.linspace(0.0, 0.3, 15)
-    learned = ct.learn_posterior(X, leaf_noise=noise, n_iter=4, burn_in=1, n_particles=5)
+    learned = ct.learn_posterior(X, leaf_noise=noise, n_draws=6, warmup=2)
     np.testing.assert_array_equal(learned.leaf_noise, noise)
+    np.testing.assert_array_equal(learned.leaf_noises, np.tile(noise, (6, 1)))
+    known = ct.learn_posterior(X, np.eye(6), leaf_noise=noise, n_draws=6, warmup=2)
+    np.testing.assert_array_equal(known.covariances, [np.ones(6)])
+    np.testing.assert_array_equal(known.leaf_noises, [noise])
 
 
 def test_each_tree_goes_with_its_own_draw():
     """Given a tree, S_jj/2φ_j is Gamma(shape + m/2) a posteriori: at medians it would vary too little."""
     X = ct.sample_data(ct.sample_tree(10, random_state=1), np.diag([1.0, 2.0, 4.0]), 0.1, random_state=2)
-    options = {"n_iter": 300, "burn_in": 50, "n_particles": 125, "random_state": seed(3)}
-    learned = ct.learn_posterior(X, "diagonal", **options)
-    assert learned.covariances.shape == (125, 3)
-    assert learned.leaf_noises.shape == (125, 10)
+    learned = ct.learn_posterior(X, "diagonal", n_draws=200, warmup=50, thin=4, random_state=seed(3))
+    assert learned.covariances.shape == (200, 3)
+    assert learned.leaf_noises.shape == (200, 10)
 
-    def levels(learned):
-        own = zip(learned.posterior, cycle(learned.covariances), cycle(learned.leaf_noises), strict=False)
+    def levels(covariances):
+        own = zip(learned.posterior, cycle(covariances), learned.leaf_noises, strict=False)
         halves = np.array([np.diag(scatter(tree, X, noise)) / (2.0 * phi) for tree, phi, noise in own])
         return gamma.cdf(halves, 0.01 + 0.5 * 9)
 
-    own = levels(learned)
+    own = levels(learned.covariances)
     assert own.mean() == pytest.approx(0.5, abs=0.1)
     assert own.std() == pytest.approx(12**-0.5, abs=0.04)
-    assert levels(ct.learn_posterior(X, "diagonal", n_sweeps=0, **options)).std() < 12**-0.5 - 0.04
-
-
-def test_trees_that_are_not_moved_go_with_the_medians(X):
-    learned = ct.learn_posterior(X, n_iter=4, burn_in=1, n_particles=5, n_sweeps=0)
-    np.testing.assert_array_equal(learned.covariances, [np.diag(learned.covariance)])
-    np.testing.assert_array_equal(learned.leaf_noises, [learned.leaf_noise])
-    known = ct.learn_posterior(X, np.eye(6), n_iter=4, burn_in=1, n_particles=5)
-    np.testing.assert_array_equal(known.covariances, [np.ones(6)])
-    assert known.leaf_noises.shape == (5, 15)
+    # Negative control: the same trees with the draws of others.
+    assert np.abs(levels(np.roll(learned.covariances, 50, axis=0)).std() - 12**-0.5) > 0.04
 
 
 def test_duplicates_need_noise(X):
     twice = np.repeat(X, 2, axis=0)
-    assert np.isfinite(ct.learn_posterior(twice, n_iter=4, burn_in=1, n_particles=5).posterior.log_evidence)
+    learned = ct.learn_posterior(twice, n_draws=6, warmup=5)
+    assert np.isfinite(learned.posterior.log_joint).all()
+    assert learned.leaf_noise[0] > 0
     with pytest.raises(ValueError, match="duplicate rows"):
         ct.learn_posterior(twice, leaf_noise=0.0)
 
 
 @pytest.mark.parametrize(
+    "rows",
+    [
+        [[0.0, 1.0], [2.0, 3.0]],
+        [[0.0], [1.0], [1.0], [1.0], [4.0]],
+        [[0.0, 0.0]] * 40 + [[1.0, 2.0]] * 30 + [[1e6, 1e6]],
+    ],
+    ids=["two rows", "one column with copies", "many copies and one row far away"],
+)
+def test_odd_tables(rows):
+    learned = ct.learn_posterior(np.array(rows), n_draws=8, warmup=10)
+    assert np.isfinite(learned.posterior.log_joint).all()
+    assert np.isfinite(learned.covariance).all()
+
+
+def test_one_row_far_away_does_not_stop_the_chain():
+    X = ct.sample_data(ct.sample_tree(40, random_state=1), 4, random_state=2)
+    X[7] += 1e6
+    learned = ct.learn_posterior(X, n_draws=40, warmup=60)
+    assert (learned.posterior.children[:, -1] == 7).any(axis=1).all()
+    assert len(np.unique(learned.trace["log_joint"][0, 60:])) > 30
+    assert len({tuple(map(tuple, children)) for children in learned.posterior.children[:20].tolist()}) > 10
+
+
+# ---- whether it has converged
+
+
+def test_a_short_run_is_warned_of_and_a_long_one_is_not(X):
+    with pytest.warns(ConvergenceWarning, match="Not known to have converged: 3 draws|Not converged: "):
+        short = ct.learn_posterior(X, n_draws=6, warmup=0)
+    assert short.convergence.warnings
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learned = ct.learn_posterior(X, n_draws=200, warmup=100)
+    told = learned.convergence
+    assert not told.warnings
+    assert set(told.r_hat) == {"log_joint", "log_scale", "leaf_noise"}
+    assert max(told.r_hat.values()) < 1.1
+    assert told.support_correlation > 0.9
+    assert told.n_chains == 2
+    assert told.n_draws == 100
+    assert type(told).from_dict(told.as_dict()) == told
+
+
+def test_chains_that_disagree_are_told(X):
+    learned = ct.learn_posterior(X, n_draws=40, warmup=20)
+    trace = {name: values[:, 20:] for name, values in learned.trace.items() if values.ndim == 2}
+    other = ct.learn_posterior(np.roll(X, 5, axis=0), n_draws=40, warmup=20)
+    children = np.concatenate([learned.posterior.children[:20], other.posterior.children[:20]])
+    told = diagnose({**trace, "log_joint": trace["log_joint"] + [[0.0], [50.0]]}, children, 2)
+    assert told.r_hat["log_joint"] > 1.5
+    assert told.support_difference > 0.2
+    (message,) = told.warnings
+    assert "the chains do not agree on the log joint" in message
+    assert "clade supports differ by" in message
+
+
+def test_effort_by_size():
+    assert effort.settle(100) == effort.Effort(warmup=234, n_draws=200, n_chains=2, thin=4)
+    assert effort.settle(100_000) == effort.Effort(warmup=100, n_draws=100, n_chains=2, thin=1)
+    assert effort.settle(100, warmup=5, n_draws=3, n_chains=1).n_iter == 5 + 3 * 2
+    sizes = [effort.settle(n).n_iter for n in (10, 1000, 3000, 10_000, 1_000_000)]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"n_iter": 0}, ValueError, "n_iter must be at least 1"),
-        ({"burn_in": 50}, ValueError, "burn_in must be below n_iter = 50"),
+        ({"n_draws": 0}, ValueError, "n_draws must be at least 1"),
+        ({"warmup": -1}, ValueError, "warmup must be at least 0"),
+        ({"n_chains": 0}, ValueError, "n_chains must be at least 1"),
+        ({"thin": 0}, ValueError, "thin must be at least 1"),
+        ({"neighbors": 5}, ValueError, "neighbors is for method"),
         ({"covariance": "full"}, ValueError, "covariance"),
         ({"leaf_noise": -1.0}, ValueError, "leaf_noise must not be negative"),
         ({"leaf_noise": "guess"}, TypeError, "leaf_noise must be an array of numbers"),
         ({"method": "gibbs"}, ValueError, "method must be one of"),
-        ({"method": "insertion"}, ValueError, "cannot retain a tree"),
-        ({"n_particles": 0}, ValueError, "n_particles must be at least 1"),
+        ({"method": "insertion"}, ValueError, "method must be one of"),
     ],
 )
 def test_bad_options(X, options, error, message):
@@ -113,12 +182,12 @@ def test_constant_data(X):
     for covariance in ("diagonal", "wishart"):
         with pytest.raises(ValueError, match=r"constant in column\(s\) 2"):
             ct.learn_posterior(partly, covariance)
-    assert ct.learn_posterior(partly, n_iter=3, burn_in=1, n_particles=4).covariance[0, 0] > 1
+    assert ct.learn_posterior(partly, n_draws=4, warmup=10).covariance[0, 0] > 1
 
 
 def test_a_full_covariance_of_few_rows_is_warned_of(X):
     with pytest.warns(UserWarning, match="from 6 rows"):
-        learned = ct.learn_posterior(X[:6], "wishart", n_iter=3, burn_in=1, n_particles=4)
+        learned = ct.learn_posterior(X[:6], "wishart", n_draws=4, warmup=1)
     assert np.isfinite(learned.covariance).all()
 
 
@@ -132,7 +201,7 @@ def gaps(X):
 
 @pytest.mark.parametrize("covariance", ["spherical", "diagonal", "wishart"])
 def test_missing_entries_are_learned(X, gaps, covariance):
-    learned = ct.learn_posterior(gaps, covariance, n_iter=25, burn_in=5, n_particles=8)
+    learned = ct.learn_posterior(gaps, covariance, n_draws=40, warmup=20, thin=1)
     hidden = np.isnan(gaps)
     np.testing.assert_array_equal(learned.completed[~hidden], X[~hidden])
     assert not learned.completed_sd[~hidden].any()
@@ -140,7 +209,7 @@ def test_missing_entries_are_learned(X, gaps, covariance):
     columns = np.broadcast_to(np.nanmean(gaps, axis=0), X.shape)[hidden] - X[hidden]
     assert np.median(np.abs(error)) < 0.7 * np.median(np.abs(columns))
     assert (learned.completed_sd[hidden] > 0).all()
-    assert len(learned.posterior) == 8
+    assert len(learned.posterior) == 40
     assert np.isfinite(learned.posterior.log_joint).all()
     assert np.isnan(learned.posterior.log_evidence)
 
@@ -148,7 +217,7 @@ def test_missing_entries_are_learned(X, gaps, covariance):
 def test_a_row_with_no_entry_and_a_column_with_none(gaps):
     table = gaps.copy()
     table[3] = np.nan
-    learned = ct.learn_posterior(table, n_iter=6, burn_in=2, n_particles=4)
+    learned = ct.learn_posterior(table, n_draws=4, warmup=2)
     assert np.isfinite(learned.completed).all()
     table[:, 1] = np.nan
     with pytest.raises(ValueError, match=r"no entry at all in column\(s\) 1"):
@@ -158,12 +227,13 @@ def test_a_row_with_no_entry_and_a_column_with_none(gaps):
 @pytest.mark.parametrize("table", ["X", "gaps"])
 def test_greedy_loop(table, request):
     data = request.getfixturevalue(table)
-    learned = ct.learn_posterior(data, method="greedy", n_iter=15, burn_in=5)
+    learned = ct.learn_posterior(data, method="greedy", n_draws=10, warmup=5)
     assert len(learned.posterior) == 1
     assert 20 < learned.covariance[0, 0] < 500
-    built = ct.greedy_tree(learned.completed, learned.covariance, rule="peak", leaf_noise=learned.leaf_noise)
-    np.testing.assert_array_equal(built.children, learned.posterior[0].children)
-    np.testing.assert_allclose(built.times, learned.posterior[0].times)
+    assert learned.convergence is None
+    if table == "X":
+        built = ct.greedy_tree(data, learned.covariance, rule="peak", leaf_noise=learned.leaf_noise)
+        assert ct.metrics.robinson_foulds(built, learned.posterior[0]) <= 4
 
 
 def kernel_over_columns():
@@ -178,24 +248,28 @@ def kernel_over_columns():
 )
 def test_an_interrupted_run_resumes_to_the_identical_result(options, table, request, tmp_path, monkeypatch):
     data = request.getfixturevalue(table)
-    options = {"n_iter": 6, "burn_in": 2, "n_particles": 4, **options}
+    options = {"n_draws": 8, "warmup": 4, "thin": 1, **options}
     whole = ct.learn_posterior(data, **options)
     path = tmp_path / "run.npz"
-    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
-    original, count = learn.iterate, iter(range(100))
+    monkeypatch.setattr(running, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(running, "CHECKPOINT_SHARE", 0.0)
+    monkeypatch.setattr(running, "SECONDS_A_BLOCK", 0.0)
+    for stop_at in (3, 6):  # in warm-up, and after
+        original, count = learn.iterate, iter(range(100))
 
-    def killed(*arguments):
-        if next(count) == 3:
-            raise SystemExit
-        return original(*arguments)
+        def killed(*arguments, original=original, count=count, stop_at=stop_at):
+            if next(count) == stop_at:
+                raise SystemExit
+            return original(*arguments)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(learn, "iterate", killed)
-        with pytest.raises(SystemExit):
-            ct.learn_posterior(data, **options, checkpoint=path)
+        with monkeypatch.context() as patch:
+            patch.setattr(learn, "iterate", killed)
+            with pytest.raises(SystemExit):
+                ct.learn_posterior(data, **options, checkpoint=path)
     resumed = ct.learn_posterior(data, **options, checkpoint=path, n_jobs=2)
     again = ct.learn_posterior(data, **options, checkpoint=path)
     for result in (resumed, again):
+        assert result.posterior.children.tobytes() == whole.posterior.children.tobytes()
         assert result.posterior.times.tobytes() == whole.posterior.times.tobytes()
         assert result.covariance.tobytes() == whole.covariance.tobytes()
         assert result.completed.tobytes() == whole.completed.tobytes()
@@ -204,17 +278,45 @@ def test_an_interrupted_run_resumes_to_the_identical_result(options, table, requ
 
 def test_a_finished_run_is_extended(X, tmp_path):
     path = tmp_path / "run.npz"
-    ct.learn_posterior(X, n_iter=3, burn_in=1, n_particles=4, checkpoint=path)
-    longer = ct.learn_posterior(X, n_iter=5, burn_in=1, n_particles=4, checkpoint=path)
-    straight = ct.learn_posterior(X, n_iter=5, burn_in=1, n_particles=4)
+    options = {"warmup": 3, "thin": 2}
+    ct.learn_posterior(X, n_draws=4, **options, checkpoint=path)
+    longer = ct.learn_posterior(X, n_draws=8, **options, checkpoint=path)
+    straight = ct.learn_posterior(X, n_draws=8, **options)
     assert longer.posterior.times.tobytes() == straight.posterior.times.tobytes()
+
+
+@pytest.mark.parametrize("stop_at", [4, 14])
+def test_an_interrupt_ends_with_what_is_done(X, monkeypatch, stop_at):
+    """Ctrl-C reaches the thread that waits; chains end their iterations."""
+    monkeypatch.setattr(running, "SECONDS_A_BLOCK", 0.0)
+    original = running._rounds
+
+    def interrupted(chains, n_iter, progress):
+        for number, _ in enumerate(original(chains, n_iter, progress)):
+            if number == stop_at:
+                raise KeyboardInterrupt
+            yield
+
+    monkeypatch.setattr(running, "_rounds", interrupted)
+    learned = ct.learn_posterior(X, n_draws=20, warmup=8, thin=1)
+    assert not learned.finished
+    assert learned.trace["log_joint"].shape == (2, stop_at)
+    info = learned.posterior.info
+    assert (info["iterations"], info["iterations_wanted"]) == (stop_at, 18)
+    assert len(learned.posterior) == (2 if stop_at == 4 else 12)
 
 
 def test_checkpoints_that_do_not_fit(X, tmp_path):
     path = tmp_path / "run.npz"
-    options = {"n_iter": 2, "burn_in": 1, "n_particles": 3, "checkpoint": path}
+    options = {"n_draws": 2, "warmup": 1, "thin": 1, "checkpoint": path}
     ct.learn_posterior(X, **options)
-    for change in ({"random_state": 1}, {"covariance": "diagonal"}, {"n_particles": 4}, {"leaf_noise": 0.1}):
+    for change in (
+        {"random_state": 1},
+        {"covariance": "diagonal"},
+        {"n_chains": 3},
+        {"leaf_noise": 0.1},
+        {"warmup": 2},
+    ):
         with pytest.raises(ValueError, match="belongs to a run with other data, settings or seed"):
             ct.learn_posterior(X, **{**options, **change})
     with pytest.raises(ValueError, match="belongs to a run"):
@@ -237,6 +339,6 @@ def test_kernels_that_cannot_be_learned(X):
 
 def test_the_result_tells_its_seed():
     X = np.random.default_rng(0).normal(size=(5, 2))
-    options = {"n_iter": 3, "burn_in": 1, "n_particles": 3}
+    options = {"n_draws": 2, "warmup": 1}
     for random_state, told in ((7, 7), (np.int64(7), 7), (np.random.default_rng(7), None), (None, None)):
         assert ct.learn_posterior(X, random_state=random_state, **options).posterior.info["random_state"] == told

@@ -127,7 +127,7 @@ def test_a_noiseless_row_met_exactly():
 def test_held_out_rows_are_put_back_where_they_were():
     """With many columns and no noise a row says where it hung; a row in another's place is the control."""
     tree, X, new, home = held_out(2000, 60, 0.0, number=7)
-    given = predict.Given(np.ones(60), np.zeros(2000))
+    given = locate.Given(np.ones(60), np.zeros(2000))
     found = predict.attachments(tree, given, X, new, 1).node[:, 0]
     assert (found == home).mean() > 0.9
     assert (found == np.roll(home, 1)).mean() < 0.1
@@ -135,7 +135,7 @@ def test_held_out_rows_are_put_back_where_they_were():
 
 def test_more_places_than_were_found_come_after_with_no_probability():
     tree, X, new, _ = held_out(700, 16, 0.0, number=8)
-    found = predict.attachments(tree, predict.Given(np.ones(16), np.zeros(700)), X, new[:3], 1399)
+    found = predict.attachments(tree, locate.Given(np.ones(16), np.zeros(700)), X, new[:3], 1399)
     assert all(len(set(nodes)) == 1399 for nodes in found.node.tolist())
     np.testing.assert_allclose(found.probability.sum(axis=1), 1.0)
     assert (np.diff(found.probability, axis=1) <= 0).all()
@@ -159,21 +159,21 @@ def test_threads_and_batches_change_nothing(monkeypatch):
 # ---- the rules of the search
 
 
-def search(tree, X, noise, points, n_near=8, margin=near.MARGIN, most=near.MOST, in_vain=near.MOST_IN_VAIN):
+def search(tree, X, noise, points, n_near=8, margin=near.MARGIN, in_vain=near.MOST_IN_VAIN):
     sites = make_sites(tree, X, np.full(len(X), noise))
     view = near.View(np.arange(X.shape[1]), np.empty((0, X.shape[1])))
     rows = nearest_to(X, points, n_near)[0].astype(np.int64)
     clades, clock = outline.make_clades(sites), outline.make_clock(sites.merges)
     task = near.Task(sites, clades, clock, points, noise, view, float(X.shape[1]), margin)
-    return near.find_places(task, rows, most, in_vain)
+    return near.find_places(task, rows, in_vain)
 
 
 def test_each_rule_matters():
-    """Stopped early, by the score or by the cap, or begun from one row and not searched from above, mass is lost."""
+    """Stopped early, or begun from one row and not searched from above, mass is lost."""
     tree, X, points, _ = held_out(2000, 2, 1e-4, number=10)
     right = search(tree, X, 1e-4, points)
     assert right.proved.all()
-    for broken in ({"margin": 3.0}, {"most": 20, "in_vain": 0}, {"n_near": 1, "in_vain": 0}):
+    for broken in ({"margin": 3.0}, {"n_near": 1, "in_vain": 0}):
         lost = right.log_sum - search(tree, X, 1e-4, points, **broken).log_sum
         assert (lost > -1e-9).all()
         assert lost.mean() > 5e-3

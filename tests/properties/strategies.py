@@ -161,14 +161,16 @@ def tables(draw, rows=FEW, columns=FEWER, wild=True):
 
 @st.composite
 def covariances(draw, d):
-    """None, or a matrix that is often, not always, a covariance of dimension d."""
-    kind = draw(st.integers(0, 6))
+    """None, or a matrix that is often, not always, a covariance of dimension d, or variances."""
+    kind = draw(st.integers(0, 7))
     if kind <= 1:
         return None
     if kind == 2:
         return draw(tables(wild=True))
     if kind == 3:
         return draw(scalars)
+    if kind == 7:
+        return draw(arrays((d,)))
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     half = rng.standard_normal((d, d + (kind > 4)))
     with np.errstate(all="ignore"):

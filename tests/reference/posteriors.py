@@ -83,3 +83,25 @@ def quantile(found, q):
 def log_credibility(posterior):
     shares = support(posterior)
     return np.array([sum(np.log(shares[clade]) for clade in clades_of(tree)) for tree in posterior])
+
+
+def shaken_posterior(rng, tree, n_trees, share=0.02, **changes):
+    """Many leaves, quickly: one tree, in which some neighbouring leaves have changed places, and times a little."""
+    n, order = tree.n_leaves, tree.leaf_order()
+    children, times = [], []
+    for _ in range(n_trees):
+        moved = np.arange(2 * n - 1)
+        left = 2 * np.flatnonzero(rng.random(n // 2) < share)
+        moved[order[left]], moved[order[left + 1]] = order[left + 1], order[left]
+        children.append(moved[tree.children])
+        times.append(np.sort(tree.times * rng.uniform(0.95, 1.05, size=n - 1)))
+    arguments = {
+        "children": np.array(children),
+        "times": np.array(times),
+        "weights": np.full(n_trees, 1.0 / n_trees),
+        "log_evidence": np.nan,
+        "log_joint": rng.normal(size=n_trees),
+        "ess_per_step": np.full(n - 1, float(n_trees)),
+        "names": tree.names,
+    }
+    return TreePosterior(**(arguments | changes))

@@ -14,7 +14,7 @@ from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.keys import Keys
 
 from coaltree.plots.layout import ladderised_order
-from coaltree.report import clustering
+from coaltree.report import tree_data
 from coaltree.report.clustering import ClusteringResult, clustering_page
 from tests.reference.posteriors import noisy_posterior
 
@@ -84,11 +84,12 @@ def test_data_of_the_tree(result, path):
     tree, posterior = result.tree, result.posterior
     assert data["names"] == list(tree.leaf_names)
     np.testing.assert_array_equal(unpacked(data["children"]), tree.children)
-    np.testing.assert_array_equal(unpacked(data["times"]), tree.times)
-    np.testing.assert_array_equal(unpacked(data["order"])[::-1], ladderised_order(tree))
-    np.testing.assert_allclose(unpacked(data["support"]), posterior.clade_support(tree), rtol=1e-6)
+    unit = data["unit"]
+    np.testing.assert_allclose(unit * unpacked(data["times"]), tree.times, rtol=1e-6)
+    np.testing.assert_allclose(unpacked(data["support"]) / 65534, posterior.clade_support(tree), atol=1e-5)
     intervals = posterior.time_intervals(tree, 0.9)
-    np.testing.assert_allclose(np.stack([unpacked(data["low"]), unpacked(data["high"])], 1), intervals, rtol=1e-6)
+    stored = unit * np.stack([unpacked(data["low"]), unpacked(data["high"])], 1)
+    np.testing.assert_allclose(stored, intervals, rtol=1e-6)
     heat = data["heat"]
     codes = unpacked(heat["codes"])
     values = np.where(codes < 0, np.nan, np.array(heat["low"]) + np.array(heat["step"]) * codes)
@@ -119,9 +120,9 @@ def test_diagnostics_warn_when_they_should(result, path):
 
 
 def test_many_values_are_thinned_and_said_so(monkeypatch):
-    monkeypatch.setattr(clustering, "_MOST_VALUES", 100)
+    monkeypatch.setattr(tree_data, "_MOST_VALUES", 100)
     wide = replace(make_result(n=8), X=np.zeros((8, 30)), features=tuple(map(str, range(30))), trace={})
-    data = clustering._heat_data(wide.X, wide.features)
+    data = tree_data.heat_data(wide.X, wide.features)
     assert len(data["columns"]) == 12
     assert data["columns"][0] == "0"
     assert data["columns"][-1] == "29"
@@ -184,6 +185,12 @@ def key(window, *keys):
 
 def detail(window):
     return window.find_element("css selector", ".widget[data-widget=clustering] .detail").text
+
+
+def test_rows_are_in_the_order_of_the_drawing(window, result):
+    shown = window.execute_script("return [...clustering.shared.model.order]")
+    assert shown == ladderised_order(result.tree)[::-1].tolist()
+    assert window.execute_script("return [...clustering.shared.layout.tips]") == shown
 
 
 def test_slider_changes_the_clusters(window, result):

@@ -99,6 +99,8 @@ def digest(*arrays):
     return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_learner(tmp_path, monkeypatch):
     monkeypatch.setattr("coaltree.posterior.checkpoint.SECONDS", 0.0)
     X = 10.0 * ct.sample_data(ct.sample_tree(20, random_state=1), 4, random_state=2)
@@ -112,22 +114,26 @@ def test_the_learner(tmp_path, monkeypatch):
     assert survive(run, lambda: path.unlink(missing_ok=True), N_KILLS) >= N_KILLS
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_regression(tmp_path, monkeypatch):
-    monkeypatch.setattr("coaltree.regression.run.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-    monkeypatch.setattr("coaltree.regression.run.BLOCK", 1)
+    monkeypatch.setattr("coaltree.inference.running.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr("coaltree.inference.running.SECONDS_A_BLOCK", 0.0)
     rng = np.random.default_rng(3)
     X = rng.normal(size=(200, 3))
     Y = (X @ rng.normal(size=(3, 4)) + rng.normal(size=(200, 4)) > 0.5).astype(float)
     path = tmp_path / "chains.npz"
 
     def run():
-        fit = fit_probit(X, Y, n_iter=60, burn_in=20, n_chains=2, n_particles=5, random_state=1, checkpoint=path)
+        fit = fit_probit(X, Y, n_iter=60, burn_in=20, n_chains=2, random_state=1, checkpoint=path)
         return digest(fit.coef_draws, fit.intercept_draws, fit.covariance, fit.posterior.times)
 
-    fit_probit(X, Y, n_iter=3, burn_in=1, n_chains=2, n_particles=5, random_state=2)
+    fit_probit(X, Y, n_iter=3, burn_in=1, n_chains=2, random_state=2)
     assert survive(run, lambda: path.unlink(missing_ok=True), N_KILLS) >= N_KILLS
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_comparison(tmp_path):
     from coaltree.regression.baselines import BASELINES
     from coaltree.regression.comparison import compare
@@ -150,6 +156,8 @@ def test_the_comparison(tmp_path):
     assert survive(run, clear, N_KILLS) >= N_KILLS
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_study(tmp_path):
     """All of it in children, the simulation too: pyarrow's and DuckDB's threads do not outlive a fork."""
     pytest.importorskip("ibis", reason="the extra `records` is not installed")

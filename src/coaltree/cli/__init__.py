@@ -13,8 +13,7 @@ from coaltree.cli import cluster, demo, records, regress
 from coaltree.cli.fit import FitOptions
 from coaltree.cli.folder import FolderError
 from coaltree.cli.table import TableError
-from coaltree.inference.learn import GREEDY
-from coaltree.inference.proposals import METHODS
+from coaltree.inference.learn import AUTO, GREEDY
 
 app = typer.Typer(
     help="Bayesian hierarchical clustering with Kingman's coalescent.",
@@ -63,7 +62,7 @@ class Covariance(StrEnum):
     wishart = "wishart"
 
 
-Method = StrEnum("Method", ["auto", *METHODS, GREEDY])  # type: ignore[misc]
+Method = StrEnum("Method", [AUTO, GREEDY])  # type: ignore[misc]
 _DEFAULT = FitOptions()
 _COVARIANCE, _METHOD = Covariance(_DEFAULT.covariance), Method(_DEFAULT.method)
 
@@ -90,15 +89,14 @@ def _cluster(
     leaf_noise: Annotated[
         str, typer.Option(help="Variance of a row around its true value, in units of the covariance; or learn.")
     ] = str(_DEFAULT.leaf_noise),
-    particles: Annotated[
-        int | None,
-        typer.Option(min=2, max=100_000, help="Trees in the posterior; 50 for up to 140 rows, fewer for more."),
+    draws: Annotated[
+        int | None, typer.Option(min=2, max=100_000, help="Trees in the posterior; 200, or 100 of many rows.")
     ] = None,
-    iterations: Annotated[
-        int | None, typer.Option(min=1, help="Iterations of learning; 50 for up to 140 rows, fewer for more.")
+    warmup: Annotated[
+        int | None, typer.Option(min=0, help="Iterations of each chain to drop; by the number of rows if not given.")
     ] = None,
-    burn_in: Annotated[int | None, typer.Option(min=0, help="Iterations to drop; a fifth if not given.")] = None,
-    method: Annotated[Method, typer.Option(help="Sampler of trees; greedy makes one tree, fast.")] = _METHOD,
+    chains: Annotated[int | None, typer.Option(min=1, help="Chains, from different starts; 2 if not given.")] = None,
+    method: Annotated[Method, typer.Option(help="auto samples trees; greedy makes one, fast.")] = _METHOD,
     n_clusters: Annotated[int | None, typer.Option(min=1, help="Number of clusters; chosen if not given.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same files.")] = _DEFAULT.seed,
     jobs: Annotated[int, typer.Option(min=-1, help="Threads; -1 for all. They do not change the result.")] = -1,
@@ -110,9 +108,9 @@ def _cluster(
     options = FitOptions(
         covariance=covariance.value,
         method=method.value,
-        n_particles=particles,
-        n_iter=iterations,
-        burn_in=burn_in,
+        n_draws=draws,
+        warmup=warmup,
+        n_chains=chains,
         leaf_noise=_as_noise(leaf_noise),
         n_clusters=n_clusters,
         standardise=standardise,
@@ -170,7 +168,6 @@ def _regress(
     iterations: Annotated[int, typer.Option(min=2, help="Iterations of every chain.")] = 1000,
     burn_in: Annotated[int, typer.Option(min=0, help="Iterations to drop.")] = 300,
     chains: Annotated[int, typer.Option(min=1, help="Chains of the final fit; one in every fold.")] = 2,
-    particles: Annotated[int, typer.Option(min=2, help="Particles of the tree step.")] = 50,
     baselines: Annotated[
         str, typer.Option(help="Methods to compare with, a,b,c; none, or all (a random forest takes long).")
     ] = regress.DEFAULT_BASELINES,
@@ -194,7 +191,7 @@ def _regress(
         chosen = regress.choose_baselines(baselines)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--baselines") from error
-    options = regress.RegressOptions(folds, iterations, burn_in, chains, particles, chosen, seed, jobs)
+    options = regress.RegressOptions(folds, iterations, burn_in, chains, chosen, seed, jobs)
     try:
         regress.run(
             features,

@@ -17,12 +17,15 @@ import numpy.typing as npt
 import typer
 
 from coaltree._version import __version__
-from coaltree.cli.fit import Effort, FitOptions, Fitted, fit_table, settle
+from coaltree.cli.fit import FitOptions, Fitted, fit_table
 from coaltree.cli.folder import SUMMARY, FolderError, replaced_folder
 from coaltree.cli.results import ANNOTATED, POSTERIOR_NEXUS, REPORT, TREE, timed, write_trees
 from coaltree.cli.table import Table, TableError, read_table
-from coaltree.inference.learn import GREEDY
-from coaltree.posterior.diagnostics import effective_sample_size
+from coaltree.model.roots import diagonal_of
+from coaltree.posterior.diagnostics import effective_size
+from coaltree.posterior.partition import cluster_membership
+from coaltree.posterior.sharing import MOST_PAIRED, sharing_of_rows, spread_rows
+from coaltree.validation import is_diagonal
 
 Floats = npt.NDArray[np.float64]
 
@@ -31,15 +34,17 @@ POSTERIOR, LABELS, LINKAGE, TOGETHER = "posterior.npz", "labels.csv", "linkage.c
 MEANING = {
     REPORT: "open this: the tree, the clusters, what to believe",
     LABELS: "cluster of every row, and how sure that is",
-    TREE: "the tree with clade supports, for any tree viewer",
+    TREE: "the tree, with clade supports if trees were sampled, for any tree viewer",
     ANNOTATED: "the same with intervals of the merge times, for FigTree and BEAST tools",
     POSTERIOR_NEXUS: "all trees with their weights, for any tree viewer",
     POSTERIOR: "the same for Python: coaltree.TreePosterior.load(path)",
     LINKAGE: "the merges, as scipy and R know them",
-    TOGETHER: "probability that two rows share a cluster, for numpy",
+    TOGETHER: "probability that two rows share a cluster (of many rows, of a sample), for numpy",
     SUMMARY: "version, parameters, seed, diagnostics",
 }
 LEVEL = 0.9
+# Entries of a vector or matrix that are told one by one.
+MOST_ENTRIES = 100
 
 
 def run(
@@ -60,18 +65,15 @@ def run(
     n, d = table.X.shape
     if options.n_clusters is not None and options.n_clusters > n:
         raise TableError(f"--n-clusters {options.n_clusters} is more than the {n} rows.")
-    effort = settle(options, n)
-    if effort.burn_in >= effort.n_iter:
-        raise ValueError(f"--burn-in {effort.burn_in} must be below --iterations, which is {effort.n_iter}.")
     check_free(out, overwrite)
     started = time.perf_counter()
     with replaced_folder(out, COMMAND) as folder:
         typer.echo(f"{n:,} rows, {d:,} columns from {path}.")
-        notes = [note for note in (*table.notes, _standardised(options), effort.note) if note]
+        notes = [note for note in (*table.notes, _standardised(options)) if note]
         for note in notes:
             typer.echo(f"  {note}")
-        fitted = fit_table(table.X, table.ids, options, effort, progress=True)
-        summary = summarise(path, table, options, effort, fitted, command)
+        fitted = fit_table(table.X, table.ids, options, progress=True)
+        summary = summarise(path, table, options, fitted, command)
         with timed("Writing"):
             _write(folder, table, fitted, summary, notes)
     _show(out, fitted, table, time.perf_counter() - started)
@@ -101,12 +103,10 @@ def _standardised(options: FitOptions) -> str:
 # ---- what was found
 
 
-def summarise(
-    path: Path, table: Table, options: FitOptions, effort: Effort, fitted: Fitted, command: str
-) -> dict[str, Any]:
+def summarise(path: Path, table: Table, options: FitOptions, fitted: Fitted, command: str) -> dict[str, Any]:
     """Everything that decides the result and what it is worth, as JSON values."""
     post = fitted.posterior
-    kept = {name: values[fitted.burn_in :] for name, values in fitted.trace.items()}
+    kept = {name: values[:, fitted.warmup :] for name, values in fitted.trace.items()}
     labels = fitted.tree.cut(n_clusters=fitted.n_clusters)
     return {
         "command": COMMAND,
@@ -127,33 +127,43 @@ def summarise(
             "covariance": options.covariance,
             "leaf_noise": options.leaf_noise,
             "standardise": options.standardise,
-            "method": post.info.get("method", effort.method),
-            "n_particles": effort.n_particles,
-            "n_iter": effort.n_iter,
-            "burn_in": effort.burn_in,
-            "learned_with": "greedy trees" if effort.learn_by == GREEDY else "sampled trees",
+            "method": post.info["method"],
+            "n_draws": len(post),
+            **{name: post.info[name] for name in ("n_chains", "warmup", "thin", "iterations", "iterations_wanted")},
             "n_clusters": options.n_clusters,
         },
         "n_clusters": fitted.n_clusters,
         "n_clusters_chosen_by": fitted.chosen_by,
         "n_clusters_scores": {str(k): score for k, score in fitted.scores.items()},
         "cluster_sizes": np.bincount(labels).tolist(),
-        "log_evidence": post.log_evidence if np.isfinite(post.log_evidence) else None,
-        "ess": post.ess,
-        "lowest_ess_per_step": float(post.ess_per_step.min()),
-        "covariance": fitted.covariance.tolist(),
+        "finished": post.info["iterations"] == post.info["iterations_wanted"],
+        "warnings": list(fitted.warnings),
+        "convergence": None if fitted.convergence is None else fitted.convergence.as_dict(),
+        **_covariance(fitted.covariance),
         "leaf_noise": float(np.median(fitted.leaf_noise)),
         "learned": {name: _learned(values) for name, values in kept.items()},
     }
 
 
-def _learned(draws: Any) -> dict[str, Any]:
-    sizes = np.atleast_1d(effective_sample_size(draws))
-    finite = sizes[np.isfinite(sizes)]
+def _covariance(phi: Floats) -> dict[str, Any]:
+    """A full Φ as a matrix; of a diagonal one, however wide, the variances: one number if they are all the same."""
+    if phi.ndim == 2 and not is_diagonal(phi):
+        return {"covariance": phi.tolist()}
+    variances = diagonal_of(phi)
+    return {"variances": float(variances[0]) if np.all(variances == variances[0]) else variances.tolist()}
+
+
+def _learned(draws: Floats) -> dict[str, Any]:
+    """Medians of draws (C, I, …), how many, and the least effective size of an entry."""
+    entries = draws.reshape(*draws.shape[:2], -1)
+    chosen = entries[..., :MOST_ENTRIES]
+    sizes = [effective_size(chosen[..., k]) for k in range(chosen.shape[2])]
+    finite = [size for size in sizes if np.isfinite(size)]
+    median = np.median(draws, axis=(0, 1))
     return {
-        "median": np.median(draws, axis=0).tolist(),
-        "n_draws": len(draws),
-        "lowest_ess": float(finite.min()) if finite.size else None,
+        "median": median.tolist() if median.size <= MOST_ENTRIES else "in posterior.npz",
+        "n_draws": int(np.prod(draws.shape[:2])),
+        "lowest_ess": min(finite) if finite else None,
     }
 
 
@@ -165,24 +175,32 @@ def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], 
 
     tree, post = fitted.tree, fitted.posterior
     support, intervals = write_trees(folder, tree, post), post.time_intervals(tree, LEVEL)
-    together = post.coclustering(fitted.n_clusters)
     labels = tree.cut(n_clusters=fitted.n_clusters)
     post.save(folder / POSTERIOR)
-    np.savez_compressed(folder / TOGETHER, probability=together.astype(np.float32), ids=np.array(table.ids))
-    sure = sureness(together, labels)
+    if tree.n_leaves <= MOST_PAIRED:
+        rows, together = np.arange(tree.n_leaves), post.coclustering(fitted.n_clusters)
+    else:
+        rows = spread_rows(tree.leaf_order(), labels)
+        together = sharing_of_rows(post, rows, fitted.n_clusters)
+    np.savez_compressed(folder / TOGETHER, probability=together.astype(np.float32), ids=np.array(table.ids)[rows])
+    sure = cluster_membership(post, labels)
     _write_csv(
         folder / LABELS,
         ("id", "cluster", "with_own_cluster"),
         ((name, int(c) + 1, f"{share:.4f}") for name, c, share in zip(table.ids, labels, sure, strict=True)),
     )
+    told: list[tuple[Any, ...]] = [("", "", "")] * (tree.n_leaves - 1)  # of one tree alone
+    if support is not None:
+        told = [
+            (f"{share:.4f}", *("" if end != end else end for end in ends))
+            for share, ends in zip(support.tolist(), intervals.tolist(), strict=True)
+        ]
     _write_csv(
         folder / LINKAGE,
         ("left", "right", "time", "size", "support", "time_low", "time_high"),
         (
-            (int(left), int(right), when, int(size), f"{share:.4f}", *("" if end != end else end for end in ends))
-            for (left, right, when, size), share, ends in zip(
-                tree.to_linkage().tolist(), support, intervals.tolist(), strict=True
-            )
+            (int(left), int(right), when, int(size), *rest)
+            for (left, right, when, size), rest in zip(tree.to_linkage().tolist(), told, strict=True)
         ),
     )
     (folder / SUMMARY).write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -195,25 +213,15 @@ def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], 
         n_clusters=fitted.n_clusters,
         chosen_by=fitted.chosen_by,
         trace=fitted.trace,
-        burn_in=fitted.burn_in,
+        burn_in=fitted.warmup,
         parameters=_shown_parameters(summary),
         command=summary["command_line"],
         scores=fitted.scores,
         notes=tuple(notes),
+        warnings=fitted.warnings,
+        convergence=fitted.convergence,
     )
     clustering_page(result).write(folder / REPORT)
-
-
-def sureness(together: Floats, labels: npt.NDArray[np.int64]) -> Floats:
-    """Mean probability that a row shares a cluster with the others of its cluster, (n,).
-
-    For a row that is alone in its cluster: one minus the highest probability that it shares one with any other.
-    """
-    member = np.eye(int(labels.max()) + 1)[labels]
-    others = together - np.eye(len(labels))
-    n_others = member.sum(axis=0)[labels] - 1.0
-    with_own = (others @ member)[np.arange(len(labels)), labels] / np.maximum(n_others, 1.0)
-    return np.asarray(np.clip(np.where(n_others > 0, with_own, 1.0 - others.max(axis=1)), 0.0, 1.0))
 
 
 def _shown_parameters(summary: dict[str, Any]) -> dict[str, object]:
@@ -262,8 +270,9 @@ def _show(out: Path, fitted: Fitted, table: Table, seconds: float) -> None:
     post = fitted.posterior
     typer.secho(f"\n{fitted.n_clusters} cluster{'s' * (fitted.n_clusters > 1)} of {shown} rows.", bold=True)
     typer.echo(fitted.chosen_by)
-    evidence = f"Log evidence {post.log_evidence:,.1f}; " if np.isfinite(post.log_evidence) else ""
-    typer.echo(f"{evidence}{len(post)} tree{'s' * (len(post) > 1)}, worth {post.ess:.0f}.")
+    typer.echo(f"{len(post)} tree{'s' * (len(post) > 1)} of {post.info['n_chains']} chain(s).")
+    for told in fitted.warnings:
+        typer.secho(told, fg=typer.colors.YELLOW)
     typer.echo(f"\nWrote to {out} in {seconds:.0f} s:")
     for name, meaning in MEANING.items():
         typer.echo(f"  {name:<18} {meaning}")

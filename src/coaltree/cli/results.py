@@ -18,16 +18,33 @@ from coaltree.tree import Tree
 
 TREE, ANNOTATED, POSTERIOR_NEXUS, REPORT = "tree.nwk", "tree.nex", "posterior.nex", "report.html"
 DIGITS = 6
+_MOST_NEXUS_LEAVES = 2_000_000  # in all trees of posterior.nex, about 60 MB
 
 
-def write_trees(folder: Path, tree: Tree, posterior: TreePosterior) -> npt.NDArray[np.float64]:
-    """Write the tree with its supports, again with intervals for FigTree, and all trees; return the supports."""
-    support = posterior.clade_support(tree)
+def write_trees(folder: Path, tree: Tree, posterior: TreePosterior) -> npt.NDArray[np.float64] | None:
+    """Write the tree with its supports, again with intervals for FigTree, and all trees; return the supports.
+
+    One tree alone has none: its clades are in all trees there are, which tells nothing.
+    """
+    support = posterior.clade_support(tree) if len(posterior) > 1 else None
     (folder / TREE).write_text(tree.to_newick(support=support, digits=DIGITS) + "\n", encoding="utf-8")
     (folder / ANNOTATED).write_text(to_annotated_nexus(posterior, tree), encoding="utf-8")
-    nexus = formats.to_nexus(list(posterior), weights=posterior.weights, digits=DIGITS)
-    (folder / POSTERIOR_NEXUS).write_text(nexus, encoding="utf-8")
+    (folder / POSTERIOR_NEXUS).write_text(_posterior_nexus(posterior), encoding="utf-8")
     return support
+
+
+def _posterior_nexus(posterior: TreePosterior) -> str:
+    """All trees, or of many large ones as many as a viewer can open, evenly spaced."""
+    most = max(_MOST_NEXUS_LEAVES // posterior.n_leaves, 1)
+    if len(posterior) <= most:
+        return formats.to_nexus(list(posterior), weights=posterior.weights, digits=DIGITS)
+    chosen = np.linspace(0, len(posterior) - 1, most).round().astype(int)
+    weights = posterior.weights[chosen]
+    text = formats.to_nexus(
+        [posterior[i] for i in chosen.tolist()], weights=weights / (weights.sum() or 1.0), digits=DIGITS
+    )
+    told = f"[{most} of {len(posterior)} trees, evenly spaced, their weights scaled to sum to one]"
+    return text.replace("\n", f"\n{told}\n", 1)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -11,16 +12,22 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coaltree.estimators import files
+from coaltree.inference.effort import N_CHAINS
 from coaltree.posterior import predict
 from coaltree.posterior.embedding import embed, embed_new
 from coaltree.posterior.learning import learn_posterior
+from coaltree.posterior.locate import Given
 from coaltree.posterior.partition import score_clusters
-from coaltree.posterior.predict import Attachment, Fit, Given
-from coaltree.posterior.sampling import leaf_names
+from coaltree.posterior.predict import Attachment, Fit
+from coaltree.posterior.sampling import leaf_names, sample_posterior
 from coaltree.validation import check_choice, check_count
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+
+# Rows beyond which no log evidence is offered: sequential Monte Carlo takes time n² and more.
+MOST_FOR_EVIDENCE = 2000
 
 
 class CoalescentClustering(
@@ -29,7 +36,9 @@ class CoalescentClustering(
     TransformerMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
-    """Hierarchical clustering with uncertainty: weighted trees under Kingman's coalescent with Brownian motion.
+    """Hierarchical clustering with uncertainty: draws of trees under Kingman's coalescent with Brownian motion.
+
+    Markov chains learn tree, covariance and noise together, for tables of two rows to hundreds of thousands.
 
     Parameters
     ----------
@@ -38,12 +47,10 @@ class CoalescentClustering(
         `coordinates` of the columns.
     coordinates : array-like (d, p), optional
         Where the columns lie, for a kernel.
-    method : {"auto", "tpost", "smc1", "postpost", "mpost1", "mpost2", "greedy"}
-        Sampler of trees. "greedy" builds one tree, for thousands of rows.
-    n_particles : int
-        Number of trees in the posterior.
-    n_iter, burn_in : int
-        Iterations of learning, and how many of them to drop.
+    method : {"auto", "greedy"}
+        "auto" samples trees. "greedy" builds one, without supports.
+    n_particles, n_iter, burn_in : int, optional
+        Former names: `n_draws`; iterations of each chain, those of `burn_in` included; `warmup`.
     leaf_noise : "learn", float or array-like (n,)
         Variance of each row around its true value, in units of Φ.
     n_clusters : int, optional
@@ -59,29 +66,47 @@ class CoalescentClustering(
     verbose : int
         Show progress if positive.
     checkpoint : path, optional
-        File from which learning resumes after an interruption.
+        File from which learning resumes after an interruption, to the identical result.
     n_dimensions : int, optional
         With precomputed distances, the dimension they were measured in. Default: their rank.
     neighbors : int, optional
         With ``method="greedy"`` and no missing entries: consider only this many nearest neighbours of every cluster,
         so that memory grows as n and not as n². The tree is then an approximation; 16 is a good start.
+    n_draws : int, optional
+        Trees in the posterior, of all chains together.
+    warmup : int, optional
+        Iterations of each chain that are dropped.
+    n_chains : int, optional
+        Chains, each from a start of its own. Defaults of these three are by the number of rows
+        (`coaltree.inference.effort`).
 
     Attributes
     ----------
     tree_ : Tree
-        The maximum-clade-credibility tree; its leaves are named by the index of a DataFrame with string labels.
+        One tree made of all draws (`TreePosterior.point_tree`); its leaves are named by the index of a DataFrame with
+        string labels.
     posterior_ : TreePosterior
         All trees.
     covariance_ : array (d, d)
         The middle of its posterior, as is `leaf_noise_`; both go with `tree_`.
+    compact_covariance_ : array (d, d) or (d,)
+        The same; of a diagonal covariance the variances alone.
     leaf_noise_ : array (n,)
     covariances_ : array (M, d, d)
         The draw that goes with each tree of `posterior_`: its variances, (M, d), if diagonal; (1, …) if all are equal.
     leaf_noises_ : array (M, n)
         Likewise.
-    trace_ : dict of arrays
-        Every iteration of learning, burn-in included.
+    trace_ : dict of arrays (n_chains, iterations, …)
+        Every iteration of learning, the first `warmup_` included.
+    warmup_ : int
+    convergence_ : Convergence or None
+        Split R-hat, effective sample sizes, agreement of clade supports between chains; its `warnings` say in plain
+        words if the run was too short. None of a greedy tree.
+    finished_ : bool
+        False if Ctrl-C ended the fit early.
     log_evidence_ : float
+        Log evidence of the table at `covariance_` and `leaf_noise_`, by sequential Monte Carlo when first asked for.
+        NaN where entries are missing, and for more than 2 000 rows.
     labels_ : array (n,)
         Cluster of each row.
     n_clusters_ : int
@@ -100,7 +125,7 @@ class CoalescentClustering(
     >>> import coaltree as ct
     >>> from coaltree.estimators.clustering import CoalescentClustering
     >>> X = ct.sample_data(ct.sample_tree(12, random_state=1), 5, random_state=2)
-    >>> model = CoalescentClustering(n_iter=4, burn_in=1, n_particles=8, n_clusters=3, random_state=0).fit(X)
+    >>> model = CoalescentClustering(n_draws=40, warmup=50, n_clusters=3, random_state=0).fit(X)
     >>> model.tree_.n_leaves, len(set(model.labels_.tolist())), model.predict(X[:2]).shape
     (12, 3, (2,))
     """
@@ -110,9 +135,9 @@ class CoalescentClustering(
         covariance: Any = "spherical",
         coordinates: Any = None,
         method: str = "auto",
-        n_particles: int = 50,
-        n_iter: int = 50,
-        burn_in: int = 10,
+        n_particles: int | None = None,
+        n_iter: int | None = None,
+        burn_in: int | None = None,
         leaf_noise: Any = "learn",
         n_clusters: int | None = None,
         distance_threshold: float | None = None,
@@ -123,6 +148,9 @@ class CoalescentClustering(
         checkpoint: Any = None,
         n_dimensions: int | None = None,
         neighbors: int | None = None,
+        n_draws: int | None = None,
+        warmup: int | None = None,
+        n_chains: int | None = None,
     ) -> None:
         self.covariance = covariance
         self.coordinates = coordinates
@@ -140,6 +168,9 @@ class CoalescentClustering(
         self.checkpoint = checkpoint
         self.n_dimensions = n_dimensions
         self.neighbors = neighbors
+        self.n_draws = n_draws
+        self.warmup = warmup
+        self.n_chains = n_chains
 
     def fit(self, X: Any, y: Any = None) -> CoalescentClustering:
         """Learn covariance and leaf noise, sample trees, cut the reported one.
@@ -152,6 +183,8 @@ class CoalescentClustering(
         """
         names = leaf_names(X)
         rows = self._check_table(X)
+        self.has_missing_ = bool(np.isnan(rows).any())
+        self.__dict__.pop("_log_evidence", None)
         if self.n_clusters is not None and self.distance_threshold is not None:
             raise ValueError("Give n_clusters or distance_threshold, not both: each cuts the tree.")
         if self.n_clusters is not None and check_count(self.n_clusters, "n_clusters", at_least=1) > len(rows):
@@ -161,9 +194,7 @@ class CoalescentClustering(
             self.covariance,
             coordinates=self.coordinates,
             leaf_noise=self.leaf_noise,
-            n_iter=self.n_iter,
-            burn_in=self.burn_in,
-            n_particles=self.n_particles,
+            **self._effort(),
             method=self.method,
             n_jobs=self.n_jobs,
             random_state=self.random_state,
@@ -173,10 +204,51 @@ class CoalescentClustering(
             neighbors=self.neighbors,
         )
         self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
-        self.covariance_, self.leaf_noise_ = learned.covariance, learned.leaf_noise
+        self.compact_covariance_, self.leaf_noise_ = learned.middle.compact(), learned.leaf_noise
         self.covariances_, self.leaf_noises_ = learned.covariances, learned.leaf_noises
-        self.tree_ = self.posterior_.mcc_tree()
+        self.warmup_, self.convergence_, self.finished_ = learned.warmup, learned.convergence, learned.finished
+        self.tree_ = self.posterior_.point_tree()
         return self._describe()._cut()
+
+    def _effort(self) -> dict[str, int | None]:
+        """Return draws, warm-up, chains and thinning, former names translated."""
+        draws = self.n_particles if self.n_draws is None else self.n_draws
+        warmup = self.burn_in if self.warmup is None else self.warmup
+        effort = {"n_draws": draws, "warmup": warmup, "n_chains": self.n_chains, "thin": None}
+        if self.n_iter is not None:
+            n_iter = check_count(self.n_iter, "n_iter", at_least=1)
+            warmup = n_iter // 5 if warmup is None else check_count(warmup, "burn_in", at_least=0)
+            if warmup >= n_iter:
+                raise ValueError(f"burn_in must be below n_iter = {n_iter}, got {warmup}.")
+            n_chains = N_CHAINS if self.n_chains is None else self.n_chains
+            kept = n_chains * (n_iter - warmup)
+            draws = kept if draws is None else min(check_count(draws, "n_particles", at_least=1), kept)
+            effort |= {"n_draws": draws, "warmup": warmup, "thin": max(1, kept // draws)}
+        return effort
+
+    @property
+    def covariance_(self) -> Floats:
+        """The middle of the draws of Φ, (d, d)."""
+        if not hasattr(self, "compact_covariance_"):
+            raise AttributeError("covariance_ is there once the model is fitted.")
+        return self.compact_covariance_ if self.compact_covariance_.ndim == 2 else np.diag(self.compact_covariance_)
+
+    @property
+    def log_evidence_(self) -> float:
+        """Log evidence at `covariance_` and `leaf_noise_`, sampled when first asked for."""
+        if not hasattr(self, "posterior_"):
+            raise AttributeError("log_evidence_ is there once the model is fitted.")
+        if not hasattr(self, "_log_evidence"):
+            self._log_evidence = self.posterior_.log_evidence
+            if not self.has_missing_ and len(self.completed_) <= MOST_FOR_EVIDENCE and math.isnan(self._log_evidence):
+                self._log_evidence = sample_posterior(
+                    self.completed_,
+                    self.compact_covariance_,
+                    leaf_noise=self.leaf_noise_,
+                    n_particles=100,
+                    n_jobs=self.n_jobs,
+                ).log_evidence
+        return self._log_evidence
 
     def _check_table(self, X: Any) -> Floats:
         check_choice(self.metric, "metric", ("euclidean", "precomputed"))
@@ -195,7 +267,6 @@ class CoalescentClustering(
 
     def _describe(self) -> CoalescentClustering:
         """Set what follows from the tree and the posterior alone."""
-        self.log_evidence_ = self.posterior_.log_evidence
         self.children_, self.distances_ = self.tree_.children, self.tree_.times
         self.linkage_, self.n_leaves_ = self.tree_.to_linkage(), self.tree_.n_leaves
         return self
@@ -240,7 +311,7 @@ class CoalescentClustering(
     def attach(self, X: Any, n_places: int = 5) -> Attachment:
         """Where each row joins `tree_`: the likeliest edges (by the node below), probabilities, mean times, (B, K)."""
         fit, rows = self._check_new(X)
-        given = Given(self.covariance_, self.leaf_noise_)
+        given = Given(self.compact_covariance_, self.leaf_noise_)
         return predict.attachments(self.tree_, given, fit.X, rows, check_count(n_places, "n_places", at_least=1))
 
     def impute(self, X: Any = None) -> Any:

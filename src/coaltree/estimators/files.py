@@ -9,12 +9,13 @@ import numpy as np
 
 from coaltree._version import __version__
 from coaltree.posterior import storage
+from coaltree.posterior.convergence import Convergence
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.tree import Tree
 
 KIND = "coaltree.CoalescentClustering"
 _POSTERIOR = ("children", "times", "weights", "log_joint", "ess_per_step")
-_FITTED = ("completed_", "covariance_", "leaf_noise_", "labels_")
+_FITTED = ("completed_", "leaf_noise_", "labels_")
 # A draw for each tree; files of before have none, and their trees go with the middle of the posterior.
 _DRAWS = {"covariances_": "covariance_", "leaf_noises_": "leaf_noise_"}
 
@@ -22,6 +23,9 @@ _DRAWS = {"covariances_": "covariance_", "leaf_noises_": "leaf_noise_"}
 def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
     """Write a fitted `CoalescentClustering`."""
     arrays = {name: getattr(model, name) for name in (*_FITTED, *_DRAWS)}
+    arrays["covariance_"] = model.compact_covariance_
+    if model.leaf_noises_.strides[1] == 0:  # one number a tree
+        arrays["leaf_noises_"] = model.leaf_noises_[:, :1]
     arrays |= {f"posterior/{name}": getattr(model.posterior_, name) for name in _POSTERIOR}
     arrays |= {f"trace/{name}": values for name, values in model.trace_.items()}
     arrays |= {"tree/children": model.tree_.children, "tree/times": model.tree_.times}
@@ -32,7 +36,7 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
         elif isinstance(value, os.PathLike):
             plain[name] = os.fspath(value)
         elif name == "covariance" and not isinstance(value, (np.ndarray, list, tuple)):
-            arrays["param/covariance"] = model.covariance_
+            arrays["param/covariance"] = model.compact_covariance_
         elif name != "random_state":  # a generator has moved on and would not give the same numbers again
             arrays[f"param/{name}"] = np.asarray(value)
     texts = {
@@ -40,7 +44,11 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
         "params": plain,
         "names": model.posterior_.names,
         "info": model.posterior_.info,
-        "log_evidence": model.posterior_.log_evidence,
+        "log_evidence": model.__dict__.get("_log_evidence", model.posterior_.log_evidence),
+        "missing": model.has_missing_,
+        "warmup": model.warmup_,
+        "finished": model.finished_,
+        "convergence": None if model.convergence_ is None else model.convergence_.as_dict(),
         "features": list(map(str, getattr(model, "feature_names_in_", []))),
         "n_features_in": model.n_features_in_,
         "cluster_scores": [[k, score] for k, score in getattr(model, "cluster_scores_", {}).items()],
@@ -65,8 +73,14 @@ def _restore(contents: dict[str, Any], model: Any) -> None:
     model.set_params(**contents["params"], **part("param/"))
     for name in _FITTED:
         setattr(model, name, contents[name])
+    model.compact_covariance_ = contents["covariance_"]
     for name, middle in _DRAWS.items():
         setattr(model, name, contents.get(name, contents[middle][None]))
+    if model.leaf_noises_.ndim == 2 and model.leaf_noises_.shape[1] == 1:
+        model.leaf_noises_ = np.broadcast_to(model.leaf_noises_, (len(model.leaf_noises_), len(model.leaf_noise_)))
+    model.has_missing_, model.finished_ = bool(contents.get("missing", False)), bool(contents.get("finished", True))
+    model.warmup_ = int(contents.get("warmup", contents["params"].get("burn_in") or 0))
+    model.convergence_ = Convergence.from_dict(contents.get("convergence"))
     names = None if contents["names"] is None else tuple(contents["names"])
     model.posterior_ = TreePosterior(
         **part("posterior/"), log_evidence=contents["log_evidence"], names=names, info=contents["info"]
@@ -89,7 +103,12 @@ def _check(model: Any) -> int:
     d, draws = table[1], {name: len(np.atleast_1d(getattr(model, name))) for name in _DRAWS}
     if not set(draws.values()) <= {1, len(model.posterior_)}:
         raise ValueError(f"there must be one draw, or one for each of {len(model.posterior_)} trees, got {draws}.")
-    shapes = {"completed_": (n, d), "covariance_": (d, d), "leaf_noise_": (n,), "labels_": (n,)}
+    shapes = {
+        "completed_": (n, d),
+        "compact_covariance_": (d, d)[: model.compact_covariance_.ndim],
+        "leaf_noise_": (n,),
+        "labels_": (n,),
+    }
     shapes["leaf_noises_"] = (draws["leaf_noises_"], n)
     shapes["covariances_"] = (draws["covariances_"], d, d)[: 2 if model.covariances_.ndim == 2 else 3]
     for name, wanted in shapes.items():

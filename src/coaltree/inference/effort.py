@@ -46,7 +46,11 @@ def settle(
         return Effort(first, GREEDY_ITERATIONS - GREEDY_WARMUP if n_draws is None else n_draws, 1, thin or 1)
     total = min(max(MOST_MOVES // n, FEWEST_ITERATIONS), MOST_ITERATIONS)
     share = WARMUP_SHARE_OF_FEW if total == MOST_ITERATIONS else WARMUP_SHARE
-    first = math.ceil(share * total) if warmup is None else warmup
-    left = max(total - math.ceil(share * total), 1)
-    draws = min(N_DRAWS, left * chains) if n_draws is None else n_draws
-    return Effort(first, draws, chains, thin or max(1, left * chains // draws))
+    left = total - math.ceil(share * total)
+    usual = min(N_DRAWS, left * chains)
+    return Effort(
+        math.ceil(share * total) if warmup is None else warmup,
+        usual if n_draws is None else n_draws,
+        chains,
+        left * chains // usual if thin is None else thin,
+    )

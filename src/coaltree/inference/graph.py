@@ -161,7 +161,7 @@ def follow_graph(
 
 @kernel
 def connect(state: Forest, alive: Ints, index: Nodes, eps: Floats) -> None:
-    """Give every living cluster its nearest ones as candidates, in both directions; what exceeds the room is dropped."""
+    """Make the nearest ones of every living cluster its candidates, and it theirs, as far as there is room."""
     near, distance = state.near, state.eps
     for i in alive:
         near[i], distance[i] = len(near), math.inf

@@ -200,8 +200,8 @@ def greedy_tree(
     ----------
     X : array-like (n, d)
         One row per leaf.
-    covariance : array-like (d, d), optional
-        Covariance Φ of the diffusion per unit of time. Default: the identity.
+    covariance : array-like (d, d) or (d,), optional
+        Covariance Φ of the diffusion per unit of time, or the variances of a diagonal one. Default: the identity.
     rule : {"mean", "mode", "truncated_mean", "peak"}
         Waiting time that is compared and taken.
     leaf_noise : float or array-like (n,)

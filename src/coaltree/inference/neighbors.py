@@ -245,7 +245,8 @@ def by_descent(rows: Floats, k: int) -> tuple[Nodes, Floats]:
     fresh = np.zeros((n, width), dtype=np.int32)
     for tree in range(TREES):
         order = halve(rows, levels, random) if tree else np.arange(n)
-        pair_leaves(rows, order, 2**levels, near, eps, fresh)
+        # Rows on a line are put in the same order by every tree: the leaves begin elsewhere each time.
+        pair_leaves(rows, np.roll(order, tree * n // (TREES * 2**levels)), 2**levels, near, eps, fresh)
     for _ in range(ROUNDS):
         if descend(rows, near, eps, fresh) <= ENOUGH * n * width:
             break

@@ -72,8 +72,8 @@ def refine(
         Where to start, such as a greedy tree or the best particle.
     X : array-like (n, d)
         One row per leaf.
-    covariance : array-like (d, d), optional
-        Covariance Φ of the diffusion per unit of time. Default: the identity.
+    covariance : array-like (d, d) or (d,), optional
+        Covariance Φ of the diffusion per unit of time, or the variances of a diagonal one. Default: the identity.
     leaf_noise : float or array-like (n,)
         Variance of each leaf around its true value, in units of the covariance.
     max_sweeps : int

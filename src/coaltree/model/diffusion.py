@@ -43,14 +43,20 @@ class Messages(NamedTuple):
     mean: Floats  # (2n−1, d)
     variance: Floats  # (2n−1,), in units of Φ
     merge_variance: Floats  # (n−1,), v
-    distance: Floats  # (n−1,), ‖m_i − m_j‖²
-    sums: Floats  # (d,), Σ_k u_kj² of the contrasts u
 
     def contrasts(self, tree: Tree) -> Floats:
         """Return u_k = (m_i − m_j)/√v_k, (n−1, d), of the tree they were passed on."""
         difference = self.mean[tree.children[:, 0]] - self.mean[tree.children[:, 1]]
         u: Floats = difference / np.sqrt(self.merge_variance)[:, None]
         return u
+
+
+class Passed(NamedTuple):
+    """An upward pass: the messages, and what the merges say about Φ, without an array of their contrasts u."""
+
+    messages: Messages
+    distance: Floats  # (n−1,), ‖m_i − m_j‖²
+    sums: Floats  # (d,), Σ_k u_kj²; not finite if a merge has v = 0
 
 
 class NodePosterior(NamedTuple):
@@ -66,7 +72,8 @@ def whiten(X: Any, covariance: Any = None) -> Whitened:
     if covariance is None:
         return Whitened(X, 0.0)
     root = root_of(check_covariance(covariance, X.shape[1]))
-    return Whitened(root.whiten(X), root.log_det)
+    with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such by those who use it
+        return Whitened(root.whiten(X), root.log_det)
 
 
 # Rows whose inner products are formed at once: the block stays in cache while it is packed.
@@ -194,20 +201,24 @@ def _check_rows(tree: Tree, X: Floats) -> None:
 
 def messages(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Messages:
     """Upward pass. Independent of Φ, which only scales the messages."""
+    return _check_and_pass(tree, X, leaf_noise).messages
+
+
+def _check_and_pass(tree: Tree, X: Any, leaf_noise: Any) -> Passed:
     X = check_data(X)
     _check_rows(tree, X)
     return pass_up(tree, X, check_leaf_noise(leaf_noise, len(X)))
 
 
-def pass_up(tree: Tree, X: Floats, leaf_noise: Floats) -> Messages:
-    """`messages` of a table and noise, (n,), that are known to be right: loops call it often."""
+def pass_up(tree: Tree, X: Floats, leaf_noise: Floats) -> Passed:
+    """Upward pass of a table and noise, (n,), that are known to be right: loops call it often."""
     n, d = X.shape
     mean = np.empty((2 * n - 1, d))
     mean[:n] = X
     variance = np.empty(2 * n - 1)
     variance[:n] = leaf_noise
-    up = Messages(mean, variance, np.empty(n - 1), np.empty(n - 1), np.empty(d))
-    _messages(tree.children, tree.times, *up)
+    up = Passed(Messages(mean, variance, np.empty(n - 1)), np.empty(n - 1), np.empty(d))
+    _messages(tree.children, tree.times, *up.messages, up.distance, up.sums)
     return up
 
 
@@ -221,10 +232,10 @@ def scatter(tree: Tree, X: Any, leaf_noise: Any = 0.0, diagonal: bool = False) -
 
     The diagonal costs O(nd), and is all that a diagonal Φ needs.
     """
-    up = messages(tree, X, leaf_noise)
+    up = _check_and_pass(tree, X, leaf_noise)
     if diagonal:
         return up.sums
-    u = up.contrasts(tree)
+    u = up.messages.contrasts(tree)
     return u.T @ u
 
 
@@ -248,7 +259,7 @@ def log_likelihood(tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any =
 def log_density(tree: Tree, rows: Floats, leaf_noise: Floats) -> float:
     """`log_likelihood` under Φ = I of a complete table and noise, (n,), that are known to be right."""
     up = pass_up(tree, rows, leaf_noise)
-    v, eps = up.merge_variance, up.distance
+    v, eps = up.messages.merge_variance, up.distance
     n_merges, d = len(v), rows.shape[1]
     if not np.all(np.isfinite(eps)):
         raise ValueError("X is too large for its covariance: squared whitened distances overflow. Rescale X.")
@@ -320,12 +331,7 @@ def node_posterior(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> NodePosterior:
 
 
 def sample_nodes(
-    tree: Tree,
-    X: Any,
-    covariance: Any = None,
-    leaf_noise: Any = 0.0,
-    size: int = 1,
-    random_state: RandomState = None,
+    tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any = 0.0, size: int = 1, random_state: RandomState = None
 ) -> Floats:
     """Draw the values of all nodes jointly given the leaves, shape (size, 2n−1, d)."""
     X = check_data(X)
@@ -335,8 +341,7 @@ def sample_nodes(
     d = X.shape[1]
     phi = root_of(check_covariance(covariance, d))
     nodes = phi.colour(as_generator(random_state).standard_normal((size, 2 * tree.n_leaves - 1, d)))
-    root = 2 * tree.n_leaves - 2
-    nodes[:, root] = up.mean[root] + math.sqrt(up.variance[root]) * nodes[:, root]
+    nodes[:, -1] = up.mean[-1] + math.sqrt(up.variance[-1]) * nodes[:, -1]
     _pass_down(tree.parents(), up.mean, share, conditional, nodes, up.variance)
     return nodes
 

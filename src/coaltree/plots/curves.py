@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from coaltree.metrics import ari_curve
 from coaltree.plots.layout import FAINT, INK, PALETTE, plain
-from coaltree.posterior.diagnostics import effective_sample_size
+from coaltree.posterior.diagnostics import effective_size
 from coaltree.tree import Tree
 
 _STYLES = ("-", "--", ":", "-.")
@@ -70,7 +70,7 @@ def plot_traces(
 
     Parameters
     ----------
-    trace : mapping from name to array-like (m,) or (m, …)
+    trace : mapping from name to array-like (n_chains, m), (n_chains, m, …), or (m,) of a single chain
         Draws along the first axis. Of a quantity with many entries the first twelve are drawn.
     burn_in : int
         How many iterations were dropped; they are shaded, and do not count for the effective sample size.
@@ -85,8 +85,9 @@ def plot_traces(
     if not trace:
         raise ValueError("trace must hold at least one quantity.")
     draws = {name: np.asarray(values, dtype=np.float64) for name, values in trace.items()}
+    draws = {name: values[None] if values.ndim == 1 else values for name, values in draws.items()}
     for name, values in draws.items():
-        if values.ndim == 0 or not 0 <= burn_in < len(values):
+        if values.ndim == 0 or not 0 <= burn_in < values.shape[1]:
             raise ValueError(
                 f"burn_in must be between 0 and the number of draws of {name!r} minus one, got {burn_in} "
                 f"for shape {values.shape}."
@@ -97,7 +98,7 @@ def plot_traces(
         figure = plt.figure(figsize=(4.2 * n_columns, 1.9 * n_rows), layout="constrained")
     panels = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
     for ax, (name, values) in zip(panels, draws.items(), strict=False):
-        _draw_trace(ax, name, values.reshape(len(values), -1), burn_in)
+        _draw_trace(ax, name, values.reshape(*values.shape[:2], -1), burn_in)
     for ax in panels[len(draws) :]:
         ax.remove()
     for ax in panels[max(len(draws) - n_columns, 0) : len(draws)]:
@@ -105,7 +106,9 @@ def plot_traces(
     return np.asarray(panels[: len(draws)])
 
 
-def _draw_trace(ax: Axes, name: str, values: npt.NDArray[np.float64], burn_in: int) -> None:
+def _draw_trace(ax: Axes, name: str, chains: npt.NDArray[np.float64], burn_in: int) -> None:
+    """Draw chains (C, m, entries): a line for each entry of each."""
+    values = np.moveaxis(chains, 0, 1).reshape(chains.shape[1], -1)
     iteration = np.arange(1, len(values) + 1)
     drawn = values[:, :_MOST_LINES]
     for j in range(drawn.shape[1]):
@@ -114,14 +117,15 @@ def _draw_trace(ax: Axes, name: str, values: npt.NDArray[np.float64], burn_in: i
     if burn_in:
         ax.axvspan(0.5, burn_in + 0.5, color=FAINT, alpha=0.25, linewidth=0, label="dropped")
     ax.set_xlim(0.5, len(values) + 0.5)
-    sizes = effective_sample_size(values[burn_in:])
+    sizes = np.array([effective_size(chains[:, burn_in:, k]) for k in range(min(chains.shape[2], _MOST_LINES))])
     known = sizes[np.isfinite(sizes)]
+    n_kept = chains.shape[0] * (chains.shape[1] - burn_in)
     if not known.size:
         worth = "ESS unknown"
-    elif values.shape[1] == 1:
-        worth = f"ESS {known[0]:,.0f} of {len(values) - burn_in:,}"
+    elif chains.shape[2] == 1:
+        worth = f"ESS {known[0]:,.0f} of {n_kept:,}"
     else:
-        worth = f"lowest ESS {known.min():,.0f} of {len(values) - burn_in:,}"
+        worth = f"lowest ESS {known.min():,.0f} of {n_kept:,}"
     ax.set_title(plain(name, 30), loc="left", fontsize=9.5, fontweight="bold", color=INK)
     ax.set_title(worth, loc="right", fontsize=8.5, color=INK)
     _tidy(ax)

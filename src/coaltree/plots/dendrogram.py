@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.patheffects import withStroke
 
+from coaltree.plots.collapse import Collapsed, collapse
 from coaltree.plots.layout import (
     FAINT,
     INK,
@@ -26,7 +27,8 @@ from coaltree.plots.layout import (
     make_canvas,
     node_places,
 )
-from coaltree.tree import Tree
+from coaltree.tree import Tree, as_index
+from coaltree.validation import check_choice, check_count
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -38,6 +40,11 @@ _LARGE_CLADE = 12.0  # points along the leaf axis; in a crowded drawing only cla
 _MARK_DISTANCE = 17.0  # points between marks in a crowded drawing
 _THINNEST_LINE = 0.2
 _CERTAIN = 0.995
+_MOST_LEAVES = 1_000  # more are drawn closed unless it is said otherwise
+_TIP_ROOM = 7.5  # points for a tip with its label
+_FEWEST_TIPS, _MOST_TIPS = 20, 150
+_HALF_TIP = 0.4  # of a triangle's base
+_DOUBTFUL = 0.5
 _HALO = withStroke(linewidth=2.0, foreground="white")
 
 
@@ -52,8 +59,9 @@ def plot_dendrogram(
     n_clusters: int | None = None,
     orientation: Orientation = "left",
     time_scale: TimeScale = "linear",
+    max_tips: int | None = None,
 ) -> Axes:
-    """Draw a tree.
+    """Draw a tree, a large one with all but its largest clades closed.
 
     Parameters
     ----------
@@ -73,12 +81,18 @@ def plot_dendrogram(
     labels : sequence (n,), optional
         Leaf labels in the order of the leaves; the tree's names by default. Left out when they cannot fit.
     n_clusters : int, optional
-        Colour the clusters of `tree.cut(n_clusters)`; cluster c has colour `PALETTE[c % len(PALETTE)]`.
+        Colour the clusters of `tree.cut(n_clusters)`; cluster c has colour `PALETTE[c % len(PALETTE)]`; with more
+        clusters than tips none has.
     orientation : {"left", "right", "top", "bottom"}
         Side of the root.
     time_scale : {"linear", "sqrt", "log"}
         Scale of the time axis. The last two open up the early merges of large trees; on the log axis the
         earliest twentieth of them is drawn at its edge.
+    max_tips : int, optional
+        At most this many tips, 2 or more: a clade that is closed is one tip, a triangle from its merge to the leaves
+        with their number, dashed if its support is below one half. Clades are opened by size, those first whose parts
+        have support, and before them those above the cut into `n_clusters`. By default trees of more than 1 000 leaves
+        are closed to as many tips as can have labels; `max_tips=tree.n_leaves` draws every leaf.
 
     Returns
     -------
@@ -91,13 +105,63 @@ def plot_dendrogram(
     texts = tree.leaf_names if labels is None else tuple(str(label) for label in labels)
     if len(texts) != n:
         raise ValueError(f"labels must have one label per leaf, {n}, got {len(texts)}.")
-    cluster = None if n_clusters is None else tree.cut(n_clusters=n_clusters)
+    if n_clusters is not None and not 1 <= as_index(n_clusters, "n_clusters") <= n:
+        raise ValueError(f"n_clusters must be between 1 and {n}, the number of leaves, got {n_clusters}.")
+    check_choice(time_scale, "time_scale", ("linear", "sqrt", "log"))
+    if max_tips is not None:
+        max_tips = check_count(max_tips, "max_tips", at_least=2)
 
-    times, leaf_time = drawn_times(tree.times, time_scale)
-    canvas = make_canvas(ax, orientation, n)
-    order = ladderised_order(tree)
+    canvas = make_canvas(ax, orientation, n if max_tips is None else min(n, max_tips))
+    most = _fitting_tips(canvas, n) if max_tips is None else max_tips
+    if most >= n:
+        _draw(canvas, tree, shares, min_support_shown, bars, texts, n_clusters, time_scale)
+        return canvas.ax
+    closed = collapse(tree, most, shares, n_clusters)
+    _draw(
+        canvas,
+        closed.tree,
+        None if shares is None else shares[closed.merges],
+        min_support_shown,
+        None if bars is None else bars[closed.merges],
+        tuple(
+            texts[tip] if tip < n else f"{rows:,} leaves" for tip, rows in zip(closed.tips, closed.rows, strict=True)
+        ),
+        # With too many clusters for the tips their borders lie inside the triangles.
+        n_clusters if n_clusters is not None and n_clusters <= len(closed.tips) else None,
+        time_scale,
+        closed,
+        np.array([1.0 if tip < n or shares is None else shares[tip - n] for tip in closed.tips]),
+    )
+    return canvas.ax
+
+
+def _fitting_tips(canvas: Canvas, n_leaves: int) -> int:
+    """All leaves of a small tree; of a large one, as many tips as can have labels."""
+    room = canvas.points_per_leaf(n_leaves) * (n_leaves + 1) / _TIP_ROOM
+    return n_leaves if n_leaves <= _MOST_LEAVES else int(np.clip(room, _FEWEST_TIPS, _MOST_TIPS))
+
+
+def _draw(
+    canvas: Canvas,
+    tree: Tree,
+    shares: FloatArray | None,
+    min_support_shown: float,
+    bars: FloatArray | None,
+    texts: tuple[str, ...],
+    n_clusters: int | None,
+    time_scale: TimeScale,
+    closed: Collapsed | None = None,
+    tip_support: FloatArray | None = None,
+) -> None:
+    """Draw a tree whose leaves may be closed clades."""
+    n = tree.n_leaves
+    cluster = None if n_clusters is None else tree.cut(n_clusters=n_clusters)
+    rows = np.ones(n, dtype=np.int64) if closed is None else closed.rows
+    tip_times = np.zeros(n) if closed is None else closed.times
+    node_times, leaf_time = drawn_times(np.append(tip_times, tree.times), time_scale)
+    times = node_times[n:]
+    order = ladderised_order(tree, rows)
     places = node_places(tree.children[None], order)[0]
-    node_times = np.concatenate([np.full(n, leaf_time), times])
     room = canvas.points_per_leaf(n)
 
     large = room >= _MARKER_ROOM or tree.sizes() * room >= _LARGE_CLADE
@@ -105,6 +169,8 @@ def plot_dendrogram(
         seen = np.where(np.reshape(large, (-1, 1)), bars, np.nan)
         _draw_intervals(canvas, np.maximum(seen, leaf_time), places[n:], room)
     _draw_branches(canvas, tree, node_times, places, cluster, room)
+    if tip_support is not None:
+        _draw_closed(canvas, np.flatnonzero(rows > 1), node_times, leaf_time, places, cluster, tip_support)
     latest = times[-1] if bars is None else np.nanmax(np.append(bars, times[-1]))
     finish_axes(canvas, n, (leaf_time, _beyond(latest, time_scale)), time_scale)
     if shares is not None:
@@ -113,8 +179,39 @@ def plot_dendrogram(
             shown = _apart(canvas, shown[np.argsort(-tree.sizes()[shown], kind="stable")], times, places[n:])
         _draw_support(canvas, shares, shown, times, places[n:], room)
     if not label_leaves(canvas, texts, order) and cluster is not None:
-        _label_clusters(canvas, cluster, places[:n])
-    return canvas.ax
+        _label_clusters(canvas, cluster, places[:n], rows)
+
+
+def _draw_closed(
+    canvas: Canvas,
+    tips: IntArray,
+    node_times: FloatArray,
+    leaf_time: float,
+    places: FloatArray,
+    cluster: IntArray | None,
+    support: FloatArray,
+) -> None:
+    """Some tips as triangles from their merge to the leaves, dashed and pale where their support is low."""
+    colours = np.array([to_rgba(INK)] * len(support))
+    if cluster is not None:
+        colours = np.array([to_rgba(colour) for colour in PALETTE])[cluster % len(PALETTE)]
+    for doubtful in (False, True):
+        chosen = tips[(support[tips] < _DOUBTFUL) == doubtful]
+        faces = colours[chosen] * [1.0, 1.0, 1.0, 0.12 if doubtful else 0.4]
+        base = np.full(len(chosen), leaf_time)
+        corners = [
+            canvas.xy(node_times[chosen], places[chosen]),
+            canvas.xy(base, places[chosen] - _HALF_TIP),
+            canvas.xy(base, places[chosen] + _HALF_TIP),
+        ]
+        triangles = PolyCollection(
+            list(np.stack(corners, axis=1)),
+            facecolors=faces,
+            edgecolors=colours[chosen],
+            linewidths=0.7,
+            linestyles="--" if doubtful else "-",
+        )
+        canvas.ax.add_collection(triangles, autolim=False)
 
 
 def _beyond(latest: float, scale: TimeScale) -> float:
@@ -158,7 +255,7 @@ def _draw_branches(
     _add_lines(canvas, elbows[inside & ~stem], colours[inside & ~stem], widths[inside & ~stem])
     if stem.any():
         # The branch above a cluster keeps its colour up to the cut, halfway between the merges around it.
-        last_below = node_times[2 * n - n_clusters - 1]
+        last_below = node_times[: 2 * n - n_clusters].max()
         cut = 0.5 * (last_below + node_times[2 * n - n_clusters])
         stems = elbows[stem][:, :2].copy()
         stems[:, 1] = canvas.xy(np.full(stem.sum(), cut), places[node[stem]])
@@ -227,10 +324,10 @@ def _draw_support(
         )
 
 
-def _label_clusters(canvas: Canvas, cluster: IntArray, leaf_places: FloatArray) -> None:
+def _label_clusters(canvas: Canvas, cluster: IntArray, leaf_places: FloatArray, rows: IntArray) -> None:
     """Without room for leaf labels, tell the size of each cluster beside its middle, the largest first."""
-    sizes = np.bincount(cluster)
-    middles = np.bincount(cluster, weights=leaf_places) / sizes
+    sizes = np.bincount(cluster, weights=rows).astype(np.int64)
+    middles = np.bincount(cluster, weights=leaf_places) / np.bincount(cluster)
     gap = 11.0 / canvas.points_per_leaf(len(cluster))
     kept: list[int] = []
     for c in np.argsort(-sizes, kind="stable"):

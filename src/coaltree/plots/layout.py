@@ -67,9 +67,12 @@ def make_canvas(ax: Axes | None, orientation: Orientation, n_leaves: int) -> Can
     return Canvas(ax, orientation)
 
 
-def ladderised_order(tree: Tree) -> IntArray:
-    """Leaf order in which the larger side of every merge comes last, (n,)."""
-    size = np.concatenate([np.ones(tree.n_leaves, dtype=np.int64), tree.sizes()])
+def ladderised_order(tree: Tree, rows: IntArray | None = None) -> IntArray:
+    """Leaf order in which the larger side of every merge comes last, (n,); a leaf may count for several rows."""
+    size = np.concatenate([np.ones(tree.n_leaves, dtype=np.int64) if rows is None else rows, tree.sizes()])
+    if rows is not None:
+        for node, (left, right) in enumerate(tree.children.tolist(), start=tree.n_leaves):
+            size[node] = size[left] + size[right]
     by_size = np.argsort(size[tree.children], axis=1, kind="stable")
     return Tree(np.take_along_axis(tree.children, by_size, axis=1), tree.times).leaf_order()
 

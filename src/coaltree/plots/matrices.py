@@ -82,7 +82,15 @@ def plot_heatmap(
         _, ax = plt.subplots(figsize=(float(np.clip(5.5 + 0.22 * d, 6.5, 12.0)), height), layout="constrained")
     ax.set_axis_off()
     tree_ax, matrix_ax = ax.inset_axes((0.0, 0.0, 0.4, 1.0)), ax.inset_axes((0.41, 0.0, 0.54, 1.0))
-    plot_dendrogram(tree, tree_ax, support=support, labels=labels, n_clusters=n_clusters, time_scale=time_scale)
+    plot_dendrogram(
+        tree,
+        tree_ax,
+        support=support,
+        labels=labels,
+        n_clusters=n_clusters,
+        time_scale=time_scale,
+        max_tips=n,  # the matrix beside it has a place for every leaf
+    )
     names, places = [label.get_text() for label in tree_ax.get_yticklabels()], tree_ax.get_yticks()
     label_size = tree_ax.yaxis.get_tick_params()["labelsize"] if len(names) else 8
     axis_label = tree_ax.get_ylabel()

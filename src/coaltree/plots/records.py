@@ -35,7 +35,7 @@ def plot_cost_node(
     if ax is None:
         height = float(np.clip(0.26 * tree.n_leaves + 1.0, 2.5, 12.0))
         _, ax = plt.subplots(figsize=(6.5, height), layout="constrained")
-    ax = plot_dendrogram(tree, ax, support=support)
+    ax = plot_dendrogram(tree, ax, support=support, max_tips=tree.n_leaves)
     if node is not None:
         times, leaf_time = drawn_times(tree.times, "linear")
         place = node_places(tree.children[None], ladderised_order(tree))[0, node]

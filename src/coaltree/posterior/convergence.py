@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.posterior.consensus import clade_ids, support_of_clades
+from coaltree.posterior.clades import clade_ids, support_of_clades
+from coaltree.posterior.diagnostics import FEWEST, effective_size, r_hat
 
 Floats = npt.NDArray[np.float64]
 
@@ -62,6 +63,8 @@ class Convergence(NamedTuple):
                 f"clade supports differ by {self.support_difference:.2f} between chains (root mean square, should be "
                 f"below {MOST_DIFFERENCE})"
             )
+        if not told and self.n_draws < FEWEST:
+            return (f"Not known to have converged: {self.n_draws} draws a chain are too few to tell. Keep more draws.",)
         if not told:
             return ()
         return (f"Not converged: {'; '.join(told)}. Give a longer warmup and more draws.",)
@@ -76,13 +79,26 @@ class Convergence(NamedTuple):
 
         return {name: plain(value) for name, value in self._asdict().items()}
 
+    @classmethod
+    def from_dict(cls, parts: Mapping[str, Any] | None) -> Convergence | None:
+        """Return what `as_dict` told."""
+        if parts is None:
+            return None
+
+        def number(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {str(name): number(each) for name, each in value.items()}
+            return math.nan if value is None else value
+
+        return cls(**{name: number(parts[name]) for name in cls._fields})
+
 
 def _or(value: float, default: float = math.inf) -> float:
     return value if math.isfinite(value) else default
 
 
 def diagnose(trace: Mapping[str, Floats], children: npt.NDArray[Any], n_chains: int) -> Convergence:
-    """Judge traces (C, I) without warm-up, and trees (M, n−1, 2) that are draws of the first chain, the second, …"""
+    """Judge traces (C, I) without warm-up, and trees (M, n−1, 2): draws of the first chain, then of the second."""
     judged = {name: np.asarray(trace[name], dtype=np.float64) for name in JUDGED if name in trace}
     difference, correlation = compare_supports(children, n_chains)
     return Convergence(
@@ -95,27 +111,6 @@ def diagnose(trace: Mapping[str, Floats], children: npt.NDArray[Any], n_chains: 
         n_chains=n_chains,
         n_draws=len(children) // n_chains,
     )
-
-
-def r_hat(draws: Floats) -> float:
-    """Split R-hat (rank-normalised) of draws (C, I); NaN for fewer than eight, or where nothing changes."""
-    if draws.shape[1] < 8 or np.ptp(draws) == 0.0:
-        return math.nan
-    from arviz_stats.base import array_stats  # slow to import
-
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return float(array_stats.rhat(draws, chain_axis=0, draw_axis=1))
-
-
-def effective_size(draws: Floats, method: str = "bulk") -> float:
-    """ArviZ's effective sample size of draws (C, I), "bulk" or "tail"; NaN for fewer than eight, or no change."""
-    if draws.shape[1] < 8 or np.ptp(draws) == 0.0:
-        return math.nan
-    from arviz_stats.base import array_stats
-
-    how: dict[str, Any] = {"prob": (0.05, 0.95)} if method == "tail" else {}
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return float(array_stats.ess(draws, chain_axis=0, draw_axis=1, method=method, **how))
 
 
 def compare_supports(children: npt.NDArray[Any], n_chains: int) -> tuple[float, float]:

@@ -4,22 +4,45 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.fft import irfft, next_fast_len, rfft
 
 Floats = npt.NDArray[np.float64]
 
 
-def effective_sample_size(x: npt.ArrayLike) -> Any:
-    """Number of independent draws whose mean is as precise as the mean of this chain.
+# Fewer draws than this tell nothing about how they depend on each other.
+FEWEST = 8
 
-    m / τ with τ = 1 + 2 Σ ρ_k. The sum of autocorrelations ends by Geyer's rule for reversible chains: sums of two
-    neighbours, ρ_2k + ρ_2k+1, are positive and decreasing, so it stops before the first that is not positive, and
-    none counts more than the one before it.
+
+def effective_size(draws: Floats, method: str = "bulk") -> float:
+    """ArviZ's effective sample size of draws (C, I) of C chains, "bulk" or "tail".
+
+    NaN for fewer than eight draws a chain, and where they are constant or not finite: they do not tell.
+    """
+    if draws.shape[1] < FEWEST or not np.isfinite(draws).all() or np.ptp(draws) == 0.0:
+        return math.nan
+    from arviz_stats.base.array import array_stats  # slow to import
+
+    how: dict[str, Any] = {"prob": (0.05, 0.95)} if method == "tail" else {}
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(array_stats.ess(draws, chain_axis=0, draw_axis=1, method=method, **how))
+
+
+def r_hat(draws: Floats) -> float:
+    """ArviZ's split R-hat, rank-normalised, of draws (C, I); NaN as for `effective_size`."""
+    if draws.shape[1] < FEWEST or not np.isfinite(draws).all() or np.ptp(draws) == 0.0:
+        return math.nan
+    from arviz_stats.base.array import array_stats
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(array_stats.rhat(draws, chain_axis=0, draw_axis=1))
+
+
+def effective_sample_size(x: npt.ArrayLike) -> Any:
+    """Number of independent draws whose mean is as precise as the mean of this chain, by ArviZ (bulk).
 
     Parameters
     ----------
@@ -29,50 +52,28 @@ def effective_sample_size(x: npt.ArrayLike) -> Any:
     Returns
     -------
     float or array (…)
-        Between 1 and m log₁₀ m (a chain that alternates about its mean can be worth more than m draws). NaN for
-        fewer than four draws, and for chains that are constant or not finite: they do not tell.
+        NaN for fewer than eight draws, and for chains that are constant or not finite: they do not tell.
 
     Examples
     --------
     >>> import numpy as np
-    >>> bool(900 < effective_sample_size(np.random.default_rng(0).normal(size=1000)) < 1100)
+    >>> bool(800 < effective_sample_size(np.random.default_rng(0).normal(size=1000)) < 1200)
     True
     """
     draws = np.asarray(x, dtype=np.float64)
     if draws.ndim == 0:
         raise ValueError("x must have one row per draw, got a single number.")
     flat = draws.reshape(len(draws), -1)
-    sizes = np.array([_chain(flat[:, j]) for j in range(flat.shape[1])])
+    sizes = np.array([effective_size(flat[None, :, j]) for j in range(flat.shape[1])])
     return float(sizes[0]) if draws.ndim == 1 else sizes.reshape(draws.shape[1:])
 
 
-def _chain(x: Floats) -> float:
-    m = len(x)
-    if m < 4 or not np.isfinite(x).all() or np.ptp(x) == 0.0:
-        return math.nan
-    rho = autocorrelation(x)
-    pairs = rho[: m - m % 2].reshape(-1, 2).sum(axis=1)
-    negative = np.flatnonzero(pairs <= 0.0)
-    positive = pairs[: negative[0]] if negative.size else pairs
-    tau = 2.0 * float(np.minimum.accumulate(positive).sum()) - 1.0
-    return m / min(max(tau, 1.0 / math.log10(m)), float(m))
-
-
-def autocorrelation(x: Floats) -> Floats:
-    """Autocorrelations ρ_0 … ρ_(m−1) of a chain that is not constant, (m,)."""
-    m = len(x)
-    # Padded with as many zeros, so that the end of the chain does not meet its beginning.
-    spectrum = rfft((x - x.mean()) / np.ptp(x), next_fast_len(2 * m, real=True))
-    covariance = irfft(np.abs(spectrum) ** 2, next_fast_len(2 * m, real=True))[:m]
-    return np.asarray(covariance / covariance[0], dtype=np.float64)
-
-
-def to_arviz(trace: Mapping[str, npt.ArrayLike] | Sequence[Mapping[str, npt.ArrayLike]], burn_in: int = 0) -> Any:
+def to_arviz(trace: Mapping[str, npt.ArrayLike], burn_in: int = 0) -> Any:
     """Traces of learning as ArviZ's InferenceData, with groups and dimensions named.
 
     Parameters
     ----------
-    trace : mapping of arrays (n_iter, …), or one such mapping a chain
+    trace : mapping of arrays (n_chains, n_iter, …)
         As in `LearnedPosterior.trace` and `CoalescentClustering.trace_`.
     burn_in : int
         Iterations to put in the group `warmup_posterior`.
@@ -90,10 +91,11 @@ def to_arviz(trace: Mapping[str, npt.ArrayLike] | Sequence[Mapping[str, npt.Arra
             import arviz
     except ImportError as error:
         raise ImportError("to_arviz needs ArviZ: pip install 'coaltree[arviz]'.") from error
-    chains = [trace] if isinstance(trace, Mapping) else list(trace)
-    if not chains or len({tuple(chain) for chain in chains}) > 1:
-        raise ValueError("trace must be one mapping of arrays, or a sequence of mappings with the same names.")
-    draws = {name: np.stack([np.asarray(chain[name], dtype=np.float64) for chain in chains]) for name in chains[0]}
+    if not isinstance(trace, Mapping) or not trace or any(np.ndim(values) < 2 for values in trace.values()):
+        raise ValueError(
+            "trace must be a mapping of arrays (n_chains, n_iter, …), as in `CoalescentClustering.trace_`."
+        )
+    draws = {name: np.asarray(values, dtype=np.float64) for name, values in trace.items()}
     n_draws = {values.shape[1] for values in draws.values()}
     if len(n_draws) != 1 or not 0 <= burn_in < min(n_draws):
         raise ValueError(f"burn_in must be between 0 and the number of iterations {sorted(n_draws)}, got {burn_in}.")

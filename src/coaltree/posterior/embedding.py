@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.memory import check_matrix
 from coaltree.validation import check_array, check_count
 
 Floats = npt.NDArray[np.float64]
@@ -35,6 +36,8 @@ def embed(distances: Any, n_dimensions: int | None = None) -> Floats:
     n = len(D)
     if D.shape != (n, n) or n < 2:
         raise ValueError(f"X must be a square matrix of squared distances between at least 2 rows, got {D.shape}.")
+    # The centred matrix, its eigenvectors and the work space of finding them, beside D.
+    check_matrix(n, n, 4 * 8, "products of rows", "Pass the table itself with metric='euclidean', or fewer rows.")
     size = float(np.abs(D).max())
     if np.any(D < 0) or np.abs(np.diag(D)).max() > 1e-8 * size or np.abs(D - D.T).max() > 1e-8 * size:
         raise ValueError("X must hold squared distances: non-negative, symmetric, zero on the diagonal.")

@@ -19,7 +19,7 @@ from coaltree.inference.attachment import Others
 from coaltree.inference.query import nearest_to
 from coaltree.model.diffusion import whiten
 from coaltree.model.roots import DenseRoot, DiagonalRoot, root_of
-from coaltree.posterior.near import MARGIN, MOST, MOST_IN_VAIN, Found, Task, View, find_places
+from coaltree.posterior.near import MARGIN, MOST_IN_VAIN, Found, Task, View, find_places
 from coaltree.posterior.outline import Clades, make_clades, make_clock
 from coaltree.posterior.places import Sites, lay_grid, make_sites, weigh_edges
 from coaltree.tree import Tree
@@ -47,10 +47,16 @@ class Given(NamedTuple):
         """Leaf noise of a new point: the median of the others'."""
         return float(np.median(self.leaf_noise))
 
-    def block(self, rows: Bools, columns: Bools) -> Floats:
-        """Return these rows and columns of Φ."""
-        full = self.covariance if self.covariance.ndim == 2 else np.diag(self.covariance)
-        return full[np.ix_(rows, columns)]
+    def block(self, columns: Bools) -> Floats:
+        """Return Φ of these columns, in the form it has."""
+        return self.covariance[columns if self.covariance.ndim == 1 else np.ix_(columns, columns)]
+
+    def regression(self, observed: Bools) -> Floats | None:
+        """Return Φ_oo⁻¹ Φ_om, (o, m), of observed and missing columns; None, for zero, if Φ is diagonal."""
+        if self.covariance.ndim == 1:
+            return None
+        across = self.covariance[np.ix_(observed, ~observed)]
+        return np.asarray(np.linalg.solve(self.block(observed), across), dtype=np.float64)
 
 
 class Group(NamedTuple):
@@ -96,12 +102,12 @@ def make_batches(X_new: Floats, n_leaves: int) -> list[Batch]:
     return batches
 
 
-def with_near(batch: Batch, tree: Tree, given: Given, X: Floats) -> Batch:
-    """Find rows near each point of a batch, as many as a search of this tree takes."""
-    if tree.n_leaves <= EXACT:
+def with_near(batch: Batch, given: Given, X: Floats) -> Batch:
+    """Find rows near each point of a batch, through Φ, where a tree over the rows of X is large."""
+    if len(X) <= EXACT:
         return batch
-    seen = _look(tree, given, X)
-    return batch._replace(groups=[group._replace(near=_near_rows(seen, X, group)) for group in batch.groups])
+    root = root_of(given.covariance)
+    return batch._replace(groups=[group._replace(near=_near_rows(root, X, group)) for group in batch.groups])
 
 
 def locate(batch: Batch, tree: Tree, given: Given, X: Floats) -> Places:
@@ -143,7 +149,7 @@ def _weigh_all(tree: Tree, given: Given, X: Floats, group: Group) -> Places:
     d = int(observed.sum())
     n, n_new = tree.n_leaves, len(group.points)
     both = np.concatenate([X, group.points])[:, observed]
-    rows, log_det = whiten(both, given.block(observed, observed)) if d else (both, 0.0)
+    rows, log_det = whiten(both, given.block(observed)) if d else (both, 0.0)
     eps = cdist(rows[n:], rows[:n], "sqeuclidean") if d else np.zeros((n_new, n))
     sites, new_noise = make_sites(tree, rows[:n], given.leaf_noise), given.new_noise
     table = np.empty((2, n_new, 2 * n - 1))
@@ -183,26 +189,25 @@ def _look(tree: Tree, given: Given, X: Floats) -> _Seen:
     return _Seen(root, sites, make_clades(sites), make_clock(sites.merges), given.new_noise)
 
 
-def _view(seen: _Seen, observed: Bools) -> tuple[View, float]:
+def _view(root: DiagonalRoot | DenseRoot, observed: Bools) -> tuple[View, float]:
     """How points with these columns see the whitened rows, and log|Φ| of their block."""
     columns, no_lens = np.flatnonzero(observed), np.empty((0, len(observed)))
-    if isinstance(seen.root, DiagonalRoot):
-        return View(columns, no_lens), float(np.log(seen.root.variances[observed]).sum())
+    if isinstance(root, DiagonalRoot):
+        return View(columns, no_lens), float(np.log(root.variances[observed]).sum())
     if observed.all():
-        return View(columns, no_lens), seen.root.log_det
-    factor = seen.root.factor[observed]
+        return View(columns, no_lens), root.log_det
+    factor = root.factor[observed]
     inner = np.linalg.cholesky(factor @ factor.T)
     lens = np.ascontiguousarray(solve_triangular(inner, factor, lower=True))
     return View(columns, lens), 2.0 * float(np.log(np.diag(inner)).sum())
 
 
-def _near_rows(seen: _Seen, X: Floats, group: Group) -> Ints:
+def _near_rows(root: DiagonalRoot | DenseRoot, X: Floats, group: Group) -> Ints:
     """Rows near the points of a group."""
-    observed = group.observed
-    if not observed.any():
+    if not group.observed.any():
         return np.empty((len(group.points), 0), dtype=np.int64)
-    view, _ = _view(seen, observed)
-    whitened = [seen.root.whiten(np.where(observed, each, 0.0)) for each in (X, group.points)]
+    view, _ = _view(root, group.observed)
+    whitened = [root.whiten(np.where(group.observed, each, 0.0)) for each in (X, group.points)]
     rows, points = (each @ view.lens.T if len(view.lens) else each[:, view.columns] for each in whitened)
     return nearest_to(rows, points, N_NEAR)[0].astype(np.int64)
 
@@ -212,11 +217,11 @@ def _weigh_near(seen: _Seen, group: Group) -> Places:
     d = int(group.observed.sum())
     if d == 0:
         return _places(_prior_places(seen.sites, len(group.points)), 0, 0.0)
-    view, log_det = _view(seen, group.observed)
+    view, log_det = _view(seen.root, group.observed)
     # A gap may be filled with anything: what it says is not looked at.
     points = seen.root.whiten(np.where(group.observed, group.points, 0.0))
     task = Task(seen.sites, seen.clades, seen.clock, points, seen.new_noise, view, float(d), MARGIN)
-    found = find_places(task, group.near, MOST, MOST_IN_VAIN)
+    found = find_places(task, group.near, MOST_IN_VAIN)
     return _places(found, d, log_det)
 
 

@@ -44,8 +44,8 @@ Bools = npt.NDArray[np.bool_]
 
 # An edge waits for good when its mass is below this share of the sum, e^(−MARGIN).
 MARGIN = 12.0
-# Edges weighed for a point at most, and edges looked at in vain on the way down.
-MOST, MOST_IN_VAIN = 20_000, 2000
+# Edges looked at in vain on the way down, at most.
+MOST_IN_VAIN = 2000
 # Kinks of Λ inside an interval of length h, K of them, cost about √K h/500 of its mass; it is split where √K h is more.
 KINKS = 0.05
 
@@ -81,7 +81,7 @@ class Room(NamedTuple):
     log_mass: Floats  # (room,), −inf before it is weighed
     time: Floats  # (room,)
     heap: Ints  # (room,): edges found but not weighed, the best first
-    n: Ints  # (3,): found, waiting, weighed
+    n: Ints  # (2,): found, waiting
     log_sum: Floats  # (1,)
     sums: Floats  # (2,)
 
@@ -97,7 +97,7 @@ class Found(NamedTuple):
     proved: Bools  # (B,): whether the search downwards came to its end
 
 
-FOUND, WAITING, WEIGHED = range(3)
+FOUND, WAITING = range(2)
 
 
 # ---- one edge
@@ -199,7 +199,6 @@ def weigh(task: Task, room: Room, slot: int) -> None:
     """Integrate f over an edge and add it to the sum."""
     edge = edge_of(task, room, slot)
     room.time[slot] = edge.low
-    room.n[WEIGHED] += 1
     if not edge.low < edge.high:
         return
     if task.d > 1.0 and edge.eps_below <= 0.0 and expectation(edge, edge.low)[0] <= 0.0:
@@ -226,12 +225,12 @@ def weigh_root(task: Task, room: Room, b: int) -> None:
     room.log_mass[0] = gig.log_local(d, eps, 1.0, r) - math.log(2.0) - exposure(task.clock, sites.time[root])[0]
     room.time[0] = sites.time[root] + 0.5 * gig.mean_excess(d, eps, 1.0, r)
     room.log_sum[0] = room.log_mass[0]
-    room.n[FOUND], room.n[WAITING], room.n[WEIGHED] = 1, 0, 1
+    room.n[FOUND], room.n[WAITING] = 1, 0
     room.stamp[root] = b
 
 
 @inline
-def search(task: Task, room: Room, b: int, starts: Ints, most: int) -> None:
+def search(task: Task, room: Room, b: int, starts: Ints) -> None:
     """Find edges on the ways up from some leaves, and then around the best ones."""
     sites, noise, margin = task.sites, task.noise, task.margin
     root, n = sites.parent.size - 1, len(sites.children) + 1
@@ -246,7 +245,7 @@ def search(task: Task, room: Room, b: int, starts: Ints, most: int) -> None:
             look_at(task, room, b, node, score)
             score = room.score[room.slot[node]]
             node = sites.parent[node]
-    while room.n[WAITING] > 0 and room.n[WEIGHED] < most:
+    while room.n[WAITING] > 0:
         if room.score[room.heap[0]] < room.log_sum[0] - margin:
             break
         slot = take_best(room)
@@ -308,11 +307,10 @@ def search_down(task: Task, room: Room, b: int, in_vain: int) -> bool:
 
 
 @kernel
-def find_places(task: Task, near: Ints, most: int, in_vain: int) -> Found:
+def find_places(task: Task, near: Ints, in_vain: int) -> Found:
     """Edges of points, from near rows of each, (B, k); those below e^(−NEGLIGIBLE) of the sum are left out.
 
-    At most so many edges are weighed in the first search, and so many looked at in vain in the second. Masses lack the
-    constant −(d/2) log 2π − ½ log|Φ|.
+    The second search ends when it has looked at so many in vain. Masses lack the constant −(d/2) log 2π − ½ log|Φ|.
     """
     sites = task.sites
     n_nodes, n_points = sites.parent.size, len(task.points)
@@ -326,7 +324,7 @@ def find_places(task: Task, near: Ints, most: int, in_vain: int) -> Found:
         np.empty(n_nodes),
         np.empty(n_nodes),
         np.empty(n_nodes, dtype=np.int64),
-        np.zeros(3, dtype=np.int64),
+        np.zeros(2, dtype=np.int64),
         np.empty(1),
         np.empty(2),
     )
@@ -339,8 +337,8 @@ def find_places(task: Task, near: Ints, most: int, in_vain: int) -> Found:
         for child in sites.children[root - n]:
             look_at(task, room, b, child, room.log_sum[0])
         # The nearest row alone first: it tells how little the others matter.
-        search(task, room, b, near[b, :1], most)
-        search(task, room, b, near[b, 1:], most)
+        search(task, room, b, near[b, :1])
+        search(task, room, b, near[b, 1:])
         proved[b] = search_down(task, room, b, in_vain)
         log_sum[b] = room.log_sum[0]
         kept = out[b]

@@ -127,8 +127,8 @@ def impute(fit: Fit, X_new: Floats, n_jobs: int | None = 1) -> Floats:
             rows = expected[start : start + len(group.points)]
             start += len(rows)
             observed = group.observed
-            if given.covariance.ndim == 2:
-                regression = np.linalg.solve(given.block(observed, observed), given.block(observed, ~observed))
+            regression = given.regression(observed)
+            if regression is not None:
                 rows[:, ~observed] += (group.points - rows)[:, observed] @ regression
         return expected
 
@@ -152,7 +152,7 @@ def attachments(tree: Tree, given: Given, X: Floats, X_new: Floats, n_places: in
     kept, blank = _one_blank(X_new)
     node_times = tree.node_times()
     for batch in make_batches(X_new[kept], tree.n_leaves):
-        places = locate(with_near(batch, tree, given, X), tree, given, X)
+        places = locate(with_near(batch, given, X), tree, given, X)
         for b, row in enumerate(kept[batch.rows]):
             _pick(node_times, places, b, found.node[row], found.probability[row], found.time[row])
     for part in found:
@@ -195,7 +195,7 @@ def _average(fit: Fit, X_new: Floats, summarise: Summary, n_jobs: int | None) ->
         ThreadPoolExecutor(min(effective_n_jobs(n_jobs), len(used))) as pool,
     ):
         for batch in make_batches(X_new[kept], fit.posterior.n_leaves):
-            ready = with_near(batch, fit.posterior[likeliest], fit.given(likeliest), fit.X)
+            ready = with_near(batch, fit.given(likeliest), fit.X)
 
             def work(m: int, ready: Batch = ready) -> tuple[Floats, Floats]:
                 tree, given = fit.posterior[m], fit.given(m)

@@ -45,8 +45,8 @@ def sample_posterior(
     ----------
     X : array-like (n, d)
         One row per leaf.
-    covariance : array-like (d, d), optional
-        Covariance Φ of the diffusion per unit of time. Default: the identity.
+    covariance : array-like (d, d) or (d,), optional
+        Covariance Φ of the diffusion per unit of time, or the variances of a diagonal one. Default: the identity.
     method : {"auto", "insertion", "tpost", "smc1", "postpost", "mpost1", "mpost2"}
         How trees are built; all target the same posterior. "insertion" takes in row by row and moves whole trees, the
         others merge forests. "auto" takes the one with the higher log evidence at equal time in the benchmarks:

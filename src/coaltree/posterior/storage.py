@@ -10,7 +10,7 @@ import secrets
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,7 @@ def write(path: str | os.PathLike[str], arrays: Arrays, texts: Mapping[str, Any]
     draft = destination.with_name(f".{destination.name}.{secrets.token_hex(8)}.tmp")
     try:
         with draft.open("xb") as file:
-            np.savez_compressed(file, **(contents | {_CHECKSUM: _encode(_digest(contents))}))
+            _pack(file, contents | {_CHECKSUM: _encode(_digest(contents))})
             file.flush()
             os.fsync(file.fileno())
         draft.replace(destination)
@@ -73,6 +73,17 @@ def read(path: str | os.PathLike[str], kind: str = POSTERIOR) -> dict[str, Any]:
     return {**contents, **header}
 
 
+def _pack(file: BinaryIO, contents: Arrays) -> None:
+    """Write an .npz archive as `np.savez_compressed` does, but at the fastest level.
+
+    Children and times hardly shrink further at the usual one, which takes five times as long.
+    """
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, array in contents.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
+                np.lib.format.write_array(part, np.asarray(array), allow_pickle=False)
+
+
 def _unpack(data: bytes) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of an archive by name, each checked against the sum that the archive keeps of it."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -88,7 +99,7 @@ def _digest(contents: Arrays) -> str:
     for key in sorted(contents):
         array = np.ascontiguousarray(contents[key])
         digest.update(f"{key} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(array.tobytes())
+        digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 

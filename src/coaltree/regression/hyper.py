@@ -36,7 +36,7 @@ def draw_hyper(hyper: Hyper, theta: Floats, prior: Prior, n_sweeps: int, rng: np
     beta = np.ascontiguousarray(theta[:, 1:])
     now = hyper.unknowns
     if now is not None:
-        now = learn.iterate(now, beta, prior.family, rng, n_sweeps)
+        now = learn.iterate(now, beta, prior.family, rng, lambda now: learn.draw_tree(now, beta, rng, n_sweeps))
     return Hyper(now, draw_spread(hyper.spread, beta.mean(axis=0), prior.spread_scale, rng))
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.posterior.diagnostics import effective_sample_size
+from coaltree.posterior.convergence import FEWEST_DRAWS, MOST_DIFFERENCE, MOST_R_HAT, Convergence
+from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.sharing import MOST_PAIRED, mean_sharing, sharing_of_rows, spread_rows
 from coaltree.report.blocks import bullets, code, facts, figure, note, table, text, widget
 from coaltree.report.page import Block, Page, asset, packed
+from coaltree.report.tree_data import heat_data, tree_data
 from coaltree.tree import Tree
 
 if TYPE_CHECKING:
@@ -32,16 +36,12 @@ CITATIONS = (
     "Neural Information Processing Systems 21, 2008.",
 )
 
-_MOST_VALUES = 1_500_000  # of the data, two bytes each; beyond, columns are left out
 _MOST_CELLS = 400  # rows of the co-clustering matrix in the page
 _MOST_OVERLAID = 250  # leaves of which an overlay of trees can still be read
 _N_OVERLAID = 100
-_HEAT_LIMIT = 2.5
-_CODES = 32_766
-_LOW_ESS = 10.0
-_NARROW = 2.0
-_LOW_CHAIN_ESS = 20.0
-_SCRIPTS = ("clustering_model.js", "clustering_tree.js", "clustering_matrix.js")
+# Entries of a vector or matrix whose draws are looked at.
+_MOST_ENTRIES = 100
+_SCRIPTS = ("clustering_model.js", "clustering_view.js", "clustering_tree.js", "clustering_matrix.js")
 _TOGETHER = (
     '<canvas class="matrix" tabindex="0" role="img"></canvas><div class="legend" aria-hidden="true"></div>'
     '<div class="detail" aria-live="polite"><p>Point at the matrix, or move over it with the arrow keys.</p></div>'
@@ -68,10 +68,10 @@ class ClusteringResult:
         The number of clusters chosen.
     chosen_by : str
         How that number was chosen, as a sentence.
-    trace : mapping from name to array (m, …)
-        Draws of the learned quantities, burn-in included.
+    trace : mapping from name to array (n_chains, m, …)
+        Draws of the learned quantities, warm-up included.
     burn_in : int
-        Draws that were dropped.
+        Draws of each chain that were dropped.
     parameters : mapping
         Everything that decides the result.
     command : str
@@ -80,6 +80,10 @@ class ClusteringResult:
         Higher is better; may be empty.
     notes : tuple of str
         Remarks on the data that a reader must know.
+    warnings : tuple of str
+        Why the result should not be taken as it is: the first thing in the page.
+    convergence : Convergence, optional
+        What the chains say about themselves.
     """
 
     title: str
@@ -95,15 +99,28 @@ class ClusteringResult:
     command: str
     scores: Mapping[int, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    convergence: Convergence | None = None
+
+    @cached_property
+    def support(self) -> Floats | None:
+        """Posterior probability of every clade of the tree, (n−1,); None where one tree is all there is."""
+        return self.posterior.clade_support(self.tree) if len(self.posterior) > 1 else None
+
+    @cached_property
+    def intervals(self) -> Floats | None:
+        """Intervals of the merge times, (n−1, 2); None where one tree is all there is."""
+        return self.posterior.time_intervals(self.tree, LEVEL) if len(self.posterior) > 1 else None
 
 
 def clustering_page(result: ClusteringResult) -> Page:
     """Build the report."""
     n, d = result.X.shape
     page = Page(result.title, subtitle=f"{n:,} rows, {d:,} columns, clustered into a tree by coaltree")
-    together = result.posterior.coclustering(result.n_clusters)
+    if result.warnings:
+        page.section("Read this first", note(*result.warnings, kind="warning"))
     page.section("The tree", *_tree_blocks(result))
-    page.section("Who belongs together", *_together_blocks(result, together))
+    page.section("Who belongs together", *_together_blocks(result))
     page.section("How sure is this", *_diagnostic_blocks(result))
     page.section("Parameters", facts(result.parameters))
     page.section(
@@ -128,10 +145,12 @@ def _tree_blocks(result: ClusteringResult) -> list[Block]:
     ]
     if result.notes:
         blocks.append(note(*result.notes))
-    data = _tree_data(result)
+    data = _widget_data(result)
     shown = len(data["heat"]["columns"])
     if shown < len(result.features):
         blocks.append(note(f"The page shows {shown:,} of the {len(result.features):,} columns, evenly spread."))
+    if data["shortened"]:
+        blocks.append(note("The names of the rows are shortened here; labels.csv has them in full, in the same order."))
     script = "".join(asset(name) for name in _SCRIPTS)
     blocks.append(widget(asset("clustering.html"), data, script, asset("clustering.css"), name="clustering"))
     if result.scores:
@@ -139,51 +158,16 @@ def _tree_blocks(result: ClusteringResult) -> list[Block]:
     return blocks
 
 
-def _tree_data(result: ClusteringResult) -> dict[str, Any]:
+def _widget_data(result: ClusteringResult) -> dict[str, Any]:
     # Matplotlib is heavy, and this package must import without it.
-    from coaltree.plots.layout import PALETTE, ladderised_order
+    from coaltree.plots.layout import PALETTE
 
-    tree, posterior = result.tree, result.posterior
-    intervals = posterior.time_intervals(tree, LEVEL).astype(np.float32)
     return {
-        "names": list(tree.leaf_names),
-        "children": packed(tree.children.astype(np.int32)),
-        "times": packed(tree.times),
-        # Top to bottom in the page is bottom to top in a drawing: the larger side of a merge comes first.
-        "order": packed(ladderised_order(tree)[::-1].astype(np.int32)),
-        "support": packed(posterior.clade_support(tree).astype(np.float32)),
-        "low": packed(intervals[:, 0].copy()),
-        "high": packed(intervals[:, 1].copy()),
+        **tree_data(result.tree, result.support, result.intervals),
         "level": LEVEL,
         "palette": list(PALETTE),
         "n_clusters": result.n_clusters,
-        "features": list(result.features),
-        "heat": _heat_data(result.X, result.features),
-    }
-
-
-def _heat_data(X: Floats, features: tuple[str, ...]) -> dict[str, Any]:
-    """The data in 15 bits a value: low + step · code within each column, and −1 where a value is missing."""
-    n, d = X.shape
-    kept = np.unique(np.linspace(0, d - 1, min(d, max(_MOST_VALUES // n, 1))).round().astype(int))
-    values = np.asarray(X[:, kept], dtype=np.float64)
-    known = np.isfinite(values)
-    low = np.where(known, values, np.inf).min(axis=0)
-    low = np.where(np.isfinite(low), low, 0.0)
-    span = np.where(known, values, -np.inf).max(axis=0) - low
-    step = np.where(np.isfinite(span) & (span > 0.0), span, 1.0) / _CODES
-    codes = np.where(known, np.rint((np.where(known, values, low) - low) / step), -1.0)
-    count = np.maximum(known.sum(axis=0), 1)
-    mean = np.where(known, values, 0.0).sum(axis=0) / count
-    deviation = np.sqrt((np.where(known, values - mean, 0.0) ** 2).sum(axis=0) / count)
-    return {
-        "codes": packed(codes.astype(np.int16)),
-        "low": low.tolist(),
-        "step": step.tolist(),
-        "mean": mean.tolist(),
-        "deviation": deviation.tolist(),
-        "columns": [features[j] for j in kept],
-        "limit": _HEAT_LIMIT,
+        "heat": heat_data(result.X, result.features),
     }
 
 
@@ -215,33 +199,39 @@ def _score_text(result: ClusteringResult) -> str:
 # ---- pairs
 
 
-def _together_blocks(result: ClusteringResult, together: Floats) -> list[Block]:
+def _together_blocks(result: ClusteringResult) -> list[Block]:
     from coaltree.plots.layout import ladderised_order
     from coaltree.plots.matrices import block_means
 
-    n = len(together)
+    n, posterior = result.tree.n_leaves, result.posterior
     order = ladderised_order(result.tree)[::-1]
-    small = block_means(together[np.ix_(order, order)], _MOST_CELLS)
     labels = result.tree.cut(n_clusters=result.n_clusters)
-    same = labels[:, None] == labels
-    np.fill_diagonal(same, False)
-    within = float(together[same].mean()) if same.any() else 1.0
-    other = ~same & ~np.eye(n, dtype=bool)
-    between = float(together[other].mean()) if other.any() else 0.0
+    within, between = mean_sharing(posterior, labels)
+    if n <= MOST_PAIRED:
+        rows = order
+        small = block_means(posterior.coclustering(result.n_clusters)[np.ix_(order, order)], _MOST_CELLS)
+        reduced = f" Each cell is a mean over about {n / len(small):.1f} rows." if len(small) < n else ""
+    else:
+        rows = spread_rows(order, labels, _MOST_CELLS)
+        small = sharing_of_rows(posterior, rows, result.n_clusters)
+        reduced = (
+            f" The matrix has {len(rows)} of the {n:,} rows: of every cluster its share, evenly spread along the tree, "
+            "and two at least. The means above are over all rows."
+        )
     summary = (
         f"Two rows of the same cluster are together in {within:.0%} of the posterior on average, two rows of "
         f"different clusters in {between:.0%}."
     )
     data = {
-        "values": packed(np.rint(255.0 * small).astype(np.uint8)),
-        "n": n,
+        "values": packed(np.rint(255.0 * np.clip(small, 0.0, 1.0)).astype(np.uint8)),
+        "rows": packed(rows.astype(np.int32)),
         "label": f"Matrix of the probability that two rows share a cluster, rows in the order of the tree. {summary}",
     }
     return [
         text(
             f"Every tree of the posterior, cut into {result.n_clusters} clusters: how probable is it that two rows "
             f"share one? {summary} The bars along the edges are the clusters of the tree at the cut shown above."
-            + (f" Each cell is a mean over about {n / len(small):.1f} rows." if len(small) < n else ""),
+            + reduced,
         ),
         widget(_TOGETHER, data, "".join(asset(name) for name in _SCRIPTS), asset("clustering.css"), name="together"),
     ]
@@ -251,76 +241,70 @@ def _together_blocks(result: ClusteringResult, together: Floats) -> list[Block]:
 
 
 def _diagnostic_blocks(result: ClusteringResult) -> list[Block]:
-    posterior = result.posterior
-    kept = {name: np.asarray(values)[result.burn_in :] for name, values in result.trace.items()}
+    posterior, told = result.posterior, result.convergence
+    kept = {name: np.asarray(values)[:, result.burn_in :] for name, values in result.trace.items()}
     rows = [row for name, values in kept.items() for row in _trace_rows(name, values)]
-    blocks = [
-        _verdict(posterior, rows),
-        facts(
-            {
-                "trees in the posterior": len(posterior),
-                "effective number of trees": posterior.ess,
-                "lowest while sampling": float(posterior.ess_per_step.min()),
-                "sweeps of moves afterwards": posterior.info.get("n_sweeps"),
-                "log evidence": posterior.log_evidence,
-                "highest log joint": float(posterior.log_joint.max()),
-                "branches with support 50% or more": int((posterior.clade_support(result.tree)[:-1] >= 0.5).sum()),
-            }
-        ),
-        text(
-            "Log evidence compares models of the same table: higher is better. The effective number of trees tells how "
-            "many equally good trees the weighted ones are worth. It was lowest at the step of the sampler where most "
-            "trees were lost; moves afterwards make the survivors differ again. To check a support that matters, run "
-            "again with another seed and compare.",
-        ),
-    ]
+    numbers: dict[str, object] = {"trees in the posterior": len(posterior)}
+    if told is not None:
+        numbers |= {
+            "chains": told.n_chains,
+            "highest R-hat": max(told.r_hat.values()),
+            "least effective draws, bulk": min(told.bulk_ess.values()),
+            "least effective draws, tail": min(told.tail_ess.values()),
+            "effective draws of a clade, median": told.clade_ess,
+            "difference of supports between chains": told.support_difference,
+            "their correlation": told.support_correlation,
+        }
+    numbers |= {
+        "highest log joint": float(posterior.log_joint.max()),
+        "branches with support 50% or more": _n_supported(result),
+    }
+    blocks = [_verdict(result), facts(numbers)]
+    if told is not None:
+        blocks.append(
+            text(
+                f"Chains that have forgotten where they began agree: R-hat is below {MOST_R_HAT}, draws are worth "
+                f"{FEWEST_DRAWS:.0f} independent ones or more, and the supports that chains give to a clade differ by "
+                f"less than {MOST_DIFFERENCE} (root mean square). To check a support that matters, run again "
+                "with another seed and compare.",
+            )
+        )
     if rows:
-        blocks.append(table(rows, caption="What was learned besides the tree: draws after burn-in"))
+        blocks.append(table(rows, caption="What was learned besides the tree: draws after warm-up"))
         blocks.append(_trace_figure(result))
     if result.tree.n_leaves <= _MOST_OVERLAID:
         blocks.append(_overlay(result))
     return blocks
 
 
-def _verdict(posterior: TreePosterior, rows: list[dict[str, Any]]) -> Block:
-    doubts = []
-    if len(posterior) == 1:
-        doubts.append(
-            "There is one tree only, so supports, intervals and the matrix above tell nothing of doubt: every one of "
-            "them is certain by construction. Sample trees to learn what to believe."
+def _n_supported(result: ClusteringResult) -> int | str:
+    if result.support is None:
+        return f"no supports: one {'greedy ' * (result.posterior.info.get('method') == 'greedy')}tree"
+    return int((result.support[:-1] >= 0.5).sum())
+
+
+def _verdict(result: ClusteringResult) -> Block:
+    if len(result.posterior) == 1:
+        return note(
+            "There is one tree only, so there are no supports, nothing here tells of doubt, and the matrix above is "
+            "certain by construction. Sample trees to learn what to believe.",
+            kind="warning",
         )
-    elif posterior.ess < _LOW_ESS:
-        doubts.append(
-            f"The trees are worth only {posterior.ess:.1f} independent ones, so supports are rough. Use more particles."
-        )
-    narrowest = float(posterior.ess_per_step.min())
-    if len(posterior) > 1 and narrowest < _NARROW and not posterior.info.get("n_sweeps"):
-        doubts.append(
-            f"At one step the sampler's trees were worth only {narrowest:.1f}, and they were not moved on afterwards, "
-            "so supports are too sure. Use more particles, or fewer rows."
-        )
-    sizes = [row["effective draws"] for row in rows if row["effective draws"] == row["effective draws"]]
-    if sizes and min(sizes) < _LOW_CHAIN_ESS:
-        doubts.append(
-            f"The slowest of the learned quantities has {min(sizes):.0f} effective draws, so scale and noise are known "
-            "roughly. Use more iterations."
-        )
-    if doubts:
-        return note(*doubts, kind="warning")
+    if result.warnings:
+        return note("See the warnings at the top of the page.", kind="warning")
     return note("No warning sign in the diagnostics below.", kind="good")
 
 
 def _trace_rows(name: str, values: Floats) -> list[dict[str, Any]]:
-    """One row for each entry of a quantity; of a large one, the entry that mixes worst."""
-    flat = values.reshape(len(values), -1)
-    sizes = np.atleast_1d(effective_sample_size(flat))
-    if flat.shape[1] > 12:
-        finite = np.where(np.isfinite(sizes), sizes, np.inf)
-        worst = int(np.argmin(finite))
-        return [_trace_row(f"{name}: slowest of {flat.shape[1]} entries", flat[:, worst], float(sizes[worst]))]
+    """One row for each entry of a quantity (C, m, …); of a large one, the entry that mixes worst."""
+    flat = values.reshape(*values.shape[:2], -1)
+    sizes = [effective_size(flat[..., j]) for j in range(min(flat.shape[2], _MOST_ENTRIES))]
+    if flat.shape[2] > 12:
+        worst = int(np.argmin([size if np.isfinite(size) else np.inf for size in sizes]))
+        return [_trace_row(f"{name}: slowest of {len(sizes)} entries", flat[..., worst], sizes[worst])]
     return [
-        _trace_row(name if flat.shape[1] == 1 else f"{name} {j + 1}", flat[:, j], float(sizes[j]))
-        for j in range(flat.shape[1])
+        _trace_row(name if flat.shape[2] == 1 else f"{name} {j + 1}", flat[..., j], size)
+        for j, size in enumerate(sizes)
     ]
 
 
@@ -331,7 +315,7 @@ def _trace_row(name: str, draws: Floats, size: float) -> dict[str, Any]:
         "median": float(middle),
         "5%": float(low),
         "95%": float(high),
-        "draws": len(draws),
+        "draws": draws.size,
         "effective draws": size,
     }
 
@@ -346,7 +330,7 @@ def _trace_figure(result: ClusteringResult) -> Block:
     return figure(
         fig,
         alt="Traces of the learned quantities over the iterations; the table above gives their numbers.",
-        caption="Every iteration's draw. Shaded: dropped as burn-in. ESS: effective number of independent draws.",
+        caption="Every iteration's draw. Shaded: dropped as warm-up. ESS: effective number of independent draws.",
     )
 
 

@@ -350,7 +350,7 @@ def _diagnostic_blocks(fit: ProbitFit) -> list[Block]:
         ]
         burn_in = fit.trace[names[0]].shape[1] - fit.coef_draws.shape[1]
         fig = Figure(figsize=(8.4, 1.9 * -(-len(names) // 2)), layout="constrained")
-        plot_traces({name.replace("_", " "): fit.trace[name].T for name in names}, burn_in, fig)
+        plot_traces({name.replace("_", " "): fit.trace[name] for name in names}, burn_in, fig)
         blocks += [
             table(rows, "Quantities along the chains", formats={"R-hat": ".3f", "effective draws": ",.0f"}),
             figure(

@@ -7,7 +7,8 @@ coaltree.widget("together", (root, data) => {
   const status = root.querySelector(".detail");
   const legend = root.querySelector(".legend");
   const values = coaltree.unpack(data.values);
-  const m = data.values.shape[0], n = data.n;
+  const rows = coaltree.unpack(data.rows); // the rows that the cells stand for, several for each cell of a large one
+  const m = data.values.shape[0], n = rows.length;
   const start = (cell) => Math.floor((cell * n) / m); // the first leaf position of a cell
   const STRIP = 14;
   let side = 0, image = null, cursor = null;
@@ -36,12 +37,14 @@ coaltree.widget("together", (root, data) => {
     pen.drawImage(image, STRIP, STRIP, side, side);
     pen.strokeStyle = colour.line;
     pen.strokeRect(STRIP + 0.5, STRIP + 0.5, side - 1, side - 1);
-    for (const head of cut.heads) {
-      const from = STRIP + (model.first[head] / n) * side, length = ((model.last[head] - model.first[head] + 1) / n) * side;
-      pen.fillStyle = colour.cluster(cut.labels[model.order[model.first[head]]]);
+    for (let begin = 0, end; begin < n; begin = end) {
+      const label = cut.labels[rows[begin]];
+      for (end = begin + 1; end < n && cut.labels[rows[end]] === label; end++);
+      const from = STRIP + (begin / n) * side, length = ((end - begin) / n) * side;
+      pen.fillStyle = colour.cluster(label);
       pen.fillRect(0, from, STRIP - 4, Math.max(length - 0.7, 0.4));
       pen.fillRect(from, 0, Math.max(length - 0.7, 0.4), STRIP - 4);
-      if (length > 3 && cut.heads.length <= 60) {
+      if (length > 3 && cut.k <= 60) {
         pen.strokeStyle = pen.fillStyle;
         pen.lineWidth = 1.5;
         pen.strokeRect(from, from, length, length);
@@ -62,7 +65,7 @@ coaltree.widget("together", (root, data) => {
   function group(cell) {
     const { model } = clustering.shared;
     const from = start(cell), to = start(cell + 1) - 1;
-    const name = (position) => model.names[model.order[position]];
+    const name = (position) => model.names[rows[position]];
     return from === to ? name(from) : `${to - from + 1} rows from ${name(from)} to ${name(to)}`;
   }
 

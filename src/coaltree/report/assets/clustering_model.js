@@ -8,42 +8,70 @@ const clustering = (() => {
 
   function makeModel(data) {
     const { unpack } = coaltree;
-    const n = data.names.length;
+    const { n, unit } = data;
     const children = unpack(data.children);
-    const times = unpack(data.times);
-    const order = unpack(data.order);
+    const scaled = (packed, factor) => (packed ? Float64Array.from(unpack(packed), (value) => value * factor) : null);
+    const times = scaled(data.times, unit);
     const nodeTime = new Float64Array(2 * n - 1);
     const parent = new Int32Array(2 * n - 1).fill(-1);
-    const first = new Int32Array(2 * n - 1); // first and last position of the leaves under a node
-    const last = new Int32Array(2 * n - 1);
-    const place = new Float64Array(2 * n - 1);
-    order.forEach((leaf, position) => { first[leaf] = last[leaf] = place[leaf] = position; });
+    const rows = new Int32Array(2 * n - 1).fill(1);
     for (let k = 0; k < n - 1; k++) {
-      const node = n + k, a = children[2 * k], b = children[2 * k + 1];
-      nodeTime[node] = times[k];
-      parent[a] = parent[b] = node;
-      first[node] = Math.min(first[a], first[b]);
-      last[node] = Math.max(last[a], last[b]);
-      place[node] = (place[a] + place[b]) / 2;
+      const a = children[2 * k], b = children[2 * k + 1];
+      nodeTime[n + k] = times[k];
+      parent[a] = parent[b] = n + k;
+      rows[n + k] = rows[a] + rows[b];
     }
+    // Rows from top to bottom, with the larger side of every merge above: first and last are where a node's rows lie.
+    const first = new Int32Array(2 * n - 1), last = new Int32Array(2 * n - 1), order = new Int32Array(n);
+    for (let k = n - 2; k >= 0; k--) {
+      const a = children[2 * k], b = children[2 * k + 1];
+      const upper = rows[b] >= rows[a] ? b : a, lower = upper === a ? b : a;
+      first[upper] = first[n + k];
+      first[lower] = first[n + k] + rows[upper];
+    }
+    for (let node = 0; node < 2 * n - 1; node++) last[node] = first[node] + rows[node] - 1;
+    for (let leaf = 0; leaf < n; leaf++) order[first[leaf]] = leaf;
+    const { numbered } = data;
+    const names = data.names || Array.from({ length: n }, (_, i) => `${numbered.prefix}${numbered.start + i}`);
+    const nothing = new Float64Array(n - 1).fill(NaN);
     return {
-      n, names: data.names, children, times, order, nodeTime, parent, first, last, place,
-      support: unpack(data.support), low: unpack(data.low), high: unpack(data.high), level: data.level,
-      palette: data.palette, chosen: data.n_clusters, features: data.features,
-      heat: data.heat ? makeHeat(data.heat, n) : null,
+      n, names, children, times, order, nodeTime, parent, first, last, support: scaled(data.support, 1 / 65534),
+      low: scaled(data.low, unit) || nothing, high: scaled(data.high, unit) || nothing, level: data.level,
+      palette: data.palette, chosen: data.n_clusters, heat: data.heat ? makeHeat(data.heat, order) : null,
     };
   }
 
-  /** The data as whole numbers per column: value = low + step · number, and −1 where it is missing. */
-  function makeHeat(heat, n) {
+  /** The data, as `heat_data` writes them: values of rows, and means over the rows of a clade, in O(1). */
+  function makeHeat(heat, order) {
     const codes = coaltree.unpack(heat.codes);
-    const d = heat.columns.length;
-    const value = (leaf, j) => {
+    const d = heat.columns.length, n = order.length;
+    const coarse = heat.codes.dtype === "u1";
+    const score = (leaf, j) => {
       const code = codes[leaf * d + j];
-      return code < 0 ? NaN : heat.low[j] + heat.step[j] * code;
+      if (code === (coarse ? 255 : -1)) return NaN;
+      const at = heat.low[j] + heat.step[j] * code;
+      if (heat.deviation[j] === 0) return 0;
+      return coarse ? Math.sinh(at) : (at - heat.mean[j]) / heat.deviation[j];
     };
-    const score = (leaf, j) => (heat.deviation[j] > 0 ? (value(leaf, j) - heat.mean[j]) / heat.deviation[j] : 0);
-    return { d, n, columns: heat.columns, value, score, limit: heat.limit, standardised: heat.standardised };
+    const sums = new Float64Array((n + 1) * d), counts = new Int32Array((n + 1) * d);
+    for (let i = 0; i < n; i++) {
+      for (let j = 0; j < d; j++) {
+        const value = score(order[i], j), at = i * d + j, missing = Number.isNaN(value);
+        sums[at + d] = sums[at] + (missing ? 0 : value);
+        counts[at + d] = counts[at] + (missing ? 0 : 1);
+      }
+    }
+    /** Mean of column j over the rows from one position to another, in standard deviations from the column's mean. */
+    const meanScore = (from, to, j) => {
+      const a = from * d + j, b = (to + 1) * d + j, count = counts[b] - counts[a];
+      return count ? (sums[b] - sums[a]) / count : NaN;
+    };
+    const inUnits = (value, j) => heat.mean[j] + heat.deviation[j] * value;
+    return {
+      d, columns: heat.columns, limit: heat.limit, coarse, meanScore,
+      value: (leaf, j) => inUnits(score(leaf, j), j),
+      mean: (from, to, j) => inUnits(meanScore(from, to, j), j),
+    };
   }
 
   /** Clusters of the cut into k: numbered from 0 in the order of their first leaf, as Tree.cut does. */
@@ -66,7 +94,8 @@ const clustering = (() => {
   }
 
   const size = (model, node) => model.last[node] - model.first[node] + 1;
-  const members = (model, node) => Array.from(model.order.subarray(model.first[node], model.last[node] + 1));
+  const members = (model, node, most) =>
+    Array.from(model.order.subarray(model.first[node], Math.min(model.last[node] + 1, model.first[node] + most)));
 
   function colours(model) {
     const style = getComputedStyle(document.documentElement);

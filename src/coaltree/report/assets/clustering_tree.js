@@ -4,66 +4,156 @@ coaltree.widget("clustering", (root, data) => {
   const { makeModel, cut, size, members, colours, short, percent, clip, ramp, sized, onRecolour } = clustering;
   const { element } = coaltree;
   const model = makeModel(data);
-  const { n, place, first, last, nodeTime, children, heat } = model;
-  clustering.shared.model = model;
+  const { n, nodeTime, children, heat } = model;
+  const layout = clustering.makeLayout(model);
+  const { place, first, last } = layout;
+  /** Where a tip is drawn, in CSS pixels of the canvas: the middle of its rows' end. */
+  const placeOf = (tip) => [box.right - 4, y(place[tip])];
+  Object.assign(clustering.shared, { model, layout, placeOf });
   const find = (selector) => root.querySelector(selector);
   const canvas = find("canvas.tree");
   const slider = find("#cut-slider"), number = find("#cut-number"), scale = find("#time-scale"), search = find("#find");
+  const tipsShown = find("#tips-shown");
   const MOST_ROWS = 200, MOST_MEMBERS = 300, ROOT = 2 * n - 2;
+  const SMALL = 300; // rows of a branch that is shown whole
+  const large = n > SMALL;
+  const LOW = 0.5; // support below which a clade is drawn as doubtful
 
   let now = null; // the cut that is shown
   let hovered = -1, focused = -1;
-  const view = { from: -0.5, to: n - 0.5, time: 0 };
+  const trail = [ROOT]; // the branches that were opened, one inside the other
+  const view = { from: -0.5, to: 0.5, time: 0 };
   let box = null; // where things are, in CSS pixels; made by draw
   let heatImage = null;
 
   // ---- time and places
 
   const positive = model.times.find((time) => time > 0) || 1;
-  const floor = model.times[Math.floor(0.05 * (n - 1))] * 0.7 || positive;
+  let floor = positive; // of the logarithmic axis: below all but the earliest merges that are shown
   const bend = {
     linear: (t) => t,
     sqrt: (t) => Math.sqrt(t),
     log: (t) => Math.log(Math.max(t, floor) / floor),
   };
   const unbend = { linear: (u) => u, sqrt: (u) => u * u, log: (u) => floor * Math.exp(u) };
-  const lastTime = Math.max(model.times[n - 2], ...[model.high[n - 2]].filter(Number.isFinite)) || 1;
+  const endOf = (node) =>
+    (node < n ? 0 : Math.max(nodeTime[node], Number.isFinite(model.high[node - n]) ? model.high[node - n] : 0)) || 1;
+  const count = () => layout.tips.length;
+  const margin = () => (scale.value === "log" ? 1.3 : 1.04);
   const x = (time) => box.right - (bend[scale.value](time) / bend[scale.value](view.time)) * (box.right - box.left);
   const y = (position) => box.top + ((position - view.from) / (view.to - view.from)) * (box.bottom - box.top);
   const leafHeight = () => (box.bottom - box.top) / (view.to - view.from);
 
-  function wholeTree() {
+  /** Lay out the last branch of the trail. */
+  function relay() {
+    const root = trail[trail.length - 1];
+    const most = size(model, root) <= SMALL ? SMALL : Number(tipsShown.value);
+    layout.show(root, most, now.k <= most ? now.top : Infinity);
+    heatImage = null;
+    const times = [...layout.open, ...layout.tips.filter(layout.isClosed)].map((node) => nodeTime[node]).sort((a, b) => a - b);
+    floor = times[Math.floor(0.05 * times.length)] * 0.7 || positive;
+    if (!layout.isShown(focused)) focused = -1;
+    hovered = -1;
+    wholeView();
+    showTrail();
+  }
+
+  function wholeView() {
     view.from = -0.5;
-    view.to = n - 0.5;
-    view.time = lastTime * (scale.value === "log" ? 1.3 : 1.04);
+    view.to = count() - 0.5;
+    view.time = endOf(layout.root) * margin();
     requestDraw();
   }
 
+  function wholeTree() {
+    if (trail.length > 1) backTo(0);
+    else wholeView();
+  }
+
+  /** Show one branch alone; the trail leads back. */
+  function open(node) {
+    if (node < n || node === layout.root) return;
+    if (!layout.isShown(node)) trail.length = 1;
+    if (node !== ROOT) trail.push(node);
+    relay();
+    focusOn(node);
+  }
+
+  function backTo(step) {
+    const left = trail[step + 1];
+    trail.length = step + 1;
+    relay();
+    let node = left; // what was left may be hidden in a larger clade
+    while (node >= 0 && !layout.isShown(node)) node = model.parent[node];
+    focusOn(node < 0 ? layout.root : node);
+  }
+
+  /** Escape undoes the last step: a zoom, or the last opening. */
+  function back() {
+    const zoomed = view.to - view.from < count() || view.time < endOf(layout.root);
+    if (!zoomed && trail.length > 1) backTo(trail.length - 2);
+    else wholeView();
+  }
+
+  /** A branch in which a node is shown: this one, or else the largest one that is shown whole. */
+  function bring(node) {
+    if (layout.isShown(node)) return;
+    let branch = node;
+    while (model.parent[branch] >= 0 && (branch === node || size(model, model.parent[branch]) <= SMALL)) {
+      branch = model.parent[branch];
+    }
+    trail.length = 1;
+    if (branch !== ROOT) trail.push(branch);
+    relay();
+  }
+
+  function showTrail() {
+    const panel = find(".trail");
+    panel.hidden = !large;
+    if (!large) return;
+    const rows = (node) => `${size(model, node).toLocaleString("en")} rows`;
+    const steps = trail.map((node, i) => {
+      const text = i ? rows(node) : `Whole tree, ${rows(node)}`;
+      if (i === trail.length - 1) return element("span", { "aria-current": "location", text });
+      const button = element("button", { type: "button", text });
+      button.addEventListener("click", () => { backTo(i); canvas.focus({ preventScroll: true }); });
+      return button;
+    });
+    const closed = layout.tips.filter(layout.isClosed).length;
+    const told = closed
+      ? `Closed clades are triangles, ${closed} of ${count()} branches: click one to open it.` : "Every row of this branch is shown.";
+    panel.replaceChildren(...steps.flatMap((step, i) => (i ? [" › ", step] : [step])), element("span", { class: "told", text: told }));
+  }
+
   function zoom(factor, about = (view.from + view.to) / 2) {
-    const span = Math.min(Math.max((view.to - view.from) * factor, Math.min(3, n)), n);
+    const span = Math.min(Math.max((view.to - view.from) * factor, Math.min(3, count())), count());
     const share = (about - view.from) / (view.to - view.from);
     moveTo(about - share * span, span);
   }
 
   function moveTo(from, span) {
-    view.from = Math.min(Math.max(from, -0.5), n - 0.5 - span);
+    view.from = Math.min(Math.max(from, -0.5), count() - 0.5 - span);
     view.to = view.from + span;
     requestDraw();
   }
 
   function zoomToNode(node) {
-    const count = size(model, node);
-    const span = Math.min(Math.max(count * 1.08, Math.min(3, n)), n);
+    if (large) {
+      open(node);
+      return;
+    }
+    const rows = size(model, node);
+    const span = Math.min(Math.max(rows * 1.08, Math.min(3, n)), n);
     moveTo((first[node] + last[node]) / 2 - span / 2, span);
     const up = node < n || node === ROOT ? node : model.parent[node];
-    view.time = (node === ROOT ? lastTime : nodeTime[up] || lastTime) * (scale.value === "log" ? 1.3 : 1.04);
+    view.time = (node === ROOT ? endOf(ROOT) : nodeTime[up] || endOf(ROOT)) * margin();
     requestDraw();
   }
 
   function reveal(node) {
     const span = view.to - view.from;
     if (first[node] < view.from || last[node] > view.to) {
-      if (last[node] - first[node] + 1 > span) zoomToNode(node);
+      if (last[node] - first[node] + 1 > span) wholeView();
       else moveTo(place[node] - span / 2, span);
     }
     if (nodeTime[node] > view.time) view.time = nodeTime[node] * 1.1;
@@ -79,7 +169,9 @@ coaltree.widget("clustering", (root, data) => {
 
   function layOut() {
     const width = canvas.clientWidth || 900;
-    const height = Math.min(Math.max(18 * n + 130, 340), Math.max(window.innerHeight * 0.72, 480));
+    // Closed clades are told apart by their labels, so they get the room for them.
+    const labelled = layout.tips.some(layout.isClosed) ? Math.min(11 * count(), 880) + 150 : 0;
+    const height = Math.max(Math.min(Math.max(18 * count() + 130, 340), Math.max(window.innerHeight * 0.72, 480)), labelled);
     const heatWidth = heat ? Math.min(Math.max(26 * heat.d, 60), 0.38 * width) : 0;
     const named = heat && heatWidth / heat.d >= 11;
     const longest = named ? Math.max(...heat.columns.map((name) => name.length)) : 0;
@@ -114,7 +206,7 @@ coaltree.widget("clustering", (root, data) => {
 
   function drawHighlight(pen, colour) {
     const node = hovered >= 0 ? hovered : focused;
-    if (node < 0) return;
+    if (node < 0 || !layout.isShown(node) || (large && node === layout.root)) return;
     const from = Math.max(y(first[node] - 0.5), box.top), to = Math.min(y(last[node] + 0.5), box.bottom);
     if (to <= from) return;
     pen.fillStyle = colour.accent;
@@ -124,8 +216,8 @@ coaltree.widget("clustering", (root, data) => {
     pen.globalAlpha = 1;
   }
 
-  /** Whether a clade is too thin to be drawn apart: it becomes one line to the leaf axis. */
-  const thin = (node) => node >= n && (last[node] - first[node]) * leafHeight() < 0.6;
+  const clusterOf = (node) => (node < now.top ? now.labels[model.order[model.first[node]]] : -1);
+  const supportOf = (node) => (model.support && node >= n ? model.support[node - n] : NaN);
 
   function drawBranches(pen, colour) {
     const paths = new Map();
@@ -134,20 +226,18 @@ coaltree.widget("clustering", (root, data) => {
       return paths.get(key);
     };
     const cutX = x(now.time);
-    const clusterOf = (node) => now.labels[model.order[first[node]]];
-    for (let k = n - 2; k >= 0; k--) {
-      const node = n + k;
-      if (last[node] < view.from - 1 || first[node] > view.to + 1 || (thin(node) && node !== ROOT)) continue;
+    for (const node of layout.open) {
+      if (last[node] < view.from - 1 || first[node] > view.to + 1) continue;
+      const k = node - n;
       const inside = node < now.top;
-      const key = inside ? clusterOf(node) : -1;
       const at = x(nodeTime[node]);
       const a = children[2 * k], b = children[2 * k + 1];
-      const own = path(key);
+      const own = path(clusterOf(node));
       own.moveTo(at, y(place[a]));
       own.lineTo(at, y(place[b]));
       for (const child of [a, b]) {
         const height = y(place[child]);
-        const start = x(thin(child) ? 0 : nodeTime[child]);
+        const start = x(nodeTime[child]);
         if (inside || child >= now.top) {
           own.moveTo(at, height);
           own.lineTo(start, height);
@@ -165,6 +255,30 @@ coaltree.widget("clustering", (root, data) => {
       pen.strokeStyle = key < 0 ? colour.soft : colour.cluster(key);
       pen.stroke(lines);
     }
+    drawClosed(pen, colour);
+  }
+
+  /** Closed clades as triangles from their merge to the rows; doubtful ones pale and dashed. */
+  function drawClosed(pen, colour) {
+    const half = Math.min(0.42 * leafHeight(), 9);
+    for (const node of layout.tips) {
+      if (!layout.isClosed(node) || last[node] < view.from - 1 || first[node] > view.to + 1) continue;
+      const height = y(place[node]), key = clusterOf(node), doubtful = supportOf(node) < LOW;
+      const end = x(scale.value === "log" ? floor : 0);
+      pen.beginPath();
+      pen.moveTo(Math.min(x(nodeTime[node]), end - 6), height);
+      pen.lineTo(end, height - half);
+      pen.lineTo(end, height + half);
+      pen.closePath();
+      pen.fillStyle = pen.strokeStyle = key < 0 ? colour.soft : colour.cluster(key);
+      pen.globalAlpha = doubtful ? 0.12 : 0.45;
+      pen.fill();
+      pen.globalAlpha = 1;
+      pen.lineWidth = node === focused ? 2.5 : 1;
+      pen.setLineDash(doubtful ? [2, 2] : []);
+      pen.stroke();
+    }
+    pen.setLineDash([]);
   }
 
   /** Supports and time intervals of the clades that have room for them. */
@@ -175,11 +289,13 @@ coaltree.widget("clustering", (root, data) => {
     pen.textAlign = "right";
     const APART = 13; // pixels between marks: later merges come first and keep their place
     const taken = new Set();
-    for (let k = n - 2; k >= 0; k--) {
-      const node = n + k;
+    const clades = [...layout.open, ...layout.tips.filter(layout.isClosed)].sort((a, b) => b - a);
+    for (const node of clades) {
+      const k = node - n;
       if (last[node] < view.from || first[node] > view.to) continue;
+      const closed = layout.isClosed(node);
       const room = (last[node] - first[node] + 1) * leafHeight();
-      if (room < 14) continue;
+      if (room < (closed ? 8 : 14)) continue;
       const at = x(nodeTime[node]), height = y(place[node]);
       const column = Math.floor(at / APART), row = Math.floor(height / APART);
       let crowded = false;
@@ -193,20 +309,20 @@ coaltree.widget("clustering", (root, data) => {
         pen.fillRect(start, height - 3, Math.max(end - start, 1), 6);
         pen.globalAlpha = 1;
       }
-      if (node === ROOT) continue;
+      if (node === ROOT || (!model.support && node !== focused)) continue;
       pen.beginPath();
-      pen.arc(at, height, node === focused ? 5 : 3.2, 0, 7);
-      pen.fillStyle = `rgb(${shade(model.support[k])})`;
+      pen.arc(at, height, node === focused ? 5 : closed ? 2.6 : 3.2, 0, 7);
+      pen.fillStyle = model.support ? `rgb(${shade(model.support[k])})` : colour.paper;
       pen.fill();
       pen.lineWidth = node === focused ? 2.5 : 1;
       pen.strokeStyle = node === focused ? colour.accent : colour.ink;
       pen.stroke();
-      if (room >= 30 && model.support[k] < 0.995) {
+      if (room >= 30 && supportOf(node) < 0.995) {
         pen.fillStyle = colour.ink;
         pen.fillText(String(Math.round(100 * model.support[k])), at - 5, height - 2);
       }
     }
-    if (focused >= 0 && focused < n) {
+    if (focused >= 0 && focused < n && layout.isShown(focused)) {
       pen.beginPath();
       pen.arc(x(0), y(place[focused]), 4, 0, 7);
       pen.strokeStyle = colour.accent;
@@ -215,13 +331,33 @@ coaltree.widget("clustering", (root, data) => {
     }
   }
 
+  /** Neighbouring tips of one cluster; a closed clade above the cut, which has several, is by itself. */
+  function runs() {
+    const found = [];
+    for (const [i, node] of layout.tips.entries()) {
+      const cluster = clusterOf(node), previous = found[found.length - 1];
+      if (previous && cluster >= 0 && previous.cluster === cluster) previous.to = i;
+      else found.push({ cluster, from: i, to: i, node });
+    }
+    return found;
+  }
+
   function drawStrip(pen, colour) {
-    for (const head of now.heads) {
-      if (last[head] < view.from - 1 || first[head] > view.to + 1) continue;
-      const gap = leafHeight() * size(model, head) > 4 ? 0.5 : 0;
-      const from = y(first[head] - 0.5) + gap;
-      pen.fillStyle = colour.cluster(now.labels[model.order[first[head]]]);
-      pen.fillRect(box.strip, from, 9, Math.max(y(last[head] + 0.5) - gap - from, 0.5));
+    for (const { cluster, from, to, node } of runs()) {
+      if (to < view.from - 1 || from > view.to + 1) continue;
+      const gap = leafHeight() * (to - from + 1) > 4 ? 0.5 : 0;
+      const top = y(from - 0.5) + gap, bottom = y(to + 0.5) - gap;
+      if (cluster >= 0) {
+        pen.fillStyle = colour.cluster(cluster);
+        pen.fillRect(box.strip, top, 9, Math.max(bottom - top, 0.5));
+        continue;
+      }
+      const lines = Math.max(Math.round(bottom - top), 1), rows = size(model, node); // the clusters in it, pixel by pixel
+      for (let i = 0; i < lines; i++) {
+        const leaf = model.order[model.first[node] + Math.floor(((i + 0.5) / lines) * rows)];
+        pen.fillStyle = colour.cluster(now.labels[leaf]);
+        pen.fillRect(box.strip, top + i, 9, 1);
+      }
     }
   }
 
@@ -232,40 +368,25 @@ coaltree.widget("clustering", (root, data) => {
 
   function drawHeat(pen, colour) {
     if (!heatImage || heatImage.dark !== colour.dark) heatImage = paintHeat(colour);
-    const top = y(-0.5), bottom = y(n - 0.5);
-    // With many rows a pixel is the mean of several: the image is halved until few rows are left for each pixel.
-    let image = heatImage.levels[0];
-    for (const level of heatImage.levels) if (level.height >= (bottom - top) * 0.9) image = level;
+    const top = y(-0.5), bottom = y(count() - 0.5);
     pen.imageSmoothingEnabled = false;
-    pen.drawImage(image, box.heatLeft, top, box.heatWidth, bottom - top);
+    pen.drawImage(heatImage, box.heatLeft, top, box.heatWidth, bottom - top);
   }
 
+  /** One line a tip: a row's values, or the means of a closed clade. */
   function paintHeat(colour) {
     const paint = heatRamp(colour);
-    const levels = [];
-    let rows = n, scores = new Float32Array(n * heat.d);
-    for (let i = 0; i < n; i++) for (let j = 0; j < heat.d; j++) scores[i * heat.d + j] = heat.score(model.order[i], j);
-    for (;;) {
-      const image = new ImageData(heat.d, rows);
-      for (let i = 0; i < scores.length; i++) {
-        const [r, g, b] = Number.isNaN(scores[i]) ? [160, 166, 174] : paint(0.5 + scores[i] / (2 * heat.limit));
-        image.data.set([r, g, b, 255], 4 * i);
+    const image = new ImageData(heat.d, count());
+    layout.tips.forEach((node, i) => {
+      for (let j = 0; j < heat.d; j++) {
+        const score = heat.meanScore(model.first[node], model.last[node], j);
+        const rgb = Number.isNaN(score) ? [160, 166, 174] : paint(0.5 + score / (2 * heat.limit));
+        image.data.set([...rgb, 255], 4 * (i * heat.d + j));
       }
-      const level = element("canvas", { width: heat.d, height: rows });
-      level.getContext("2d").putImageData(image, 0, 0);
-      levels.push(level);
-      if (rows <= 400) break;
-      const half = Math.ceil(rows / 2), next = new Float32Array(half * heat.d);
-      for (let i = 0; i < half; i++) {
-        for (let j = 0; j < heat.d; j++) {
-          const a = scores[2 * i * heat.d + j], b = 2 * i + 1 < rows ? scores[(2 * i + 1) * heat.d + j] : NaN;
-          next[i * heat.d + j] = Number.isNaN(a) ? b : Number.isNaN(b) ? a : (a + b) / 2;
-        }
-      }
-      rows = half;
-      scores = next;
-    }
-    return { levels, dark: colour.dark };
+    });
+    const made = element("canvas", { width: heat.d, height: count() });
+    made.getContext("2d").putImageData(image, 0, 0);
+    return Object.assign(made, { dark: colour.dark });
   }
 
   function drawLabels(pen, colour) {
@@ -280,22 +401,31 @@ coaltree.widget("clustering", (root, data) => {
     const fontSize = Math.min(12, room * 0.85);
     pen.font = `${fontSize}px system-ui, sans-serif`;
     const most = Math.floor((box.width - box.labelLeft) / (0.52 * fontSize));
-    for (let i = Math.max(Math.floor(view.from), 0); i <= Math.min(Math.ceil(view.to), n - 1); i++) {
-      pen.fillText(clip(model.names[model.order[i]].replace(/\s+/g, " "), most), box.labelLeft, y(i));
+    for (let i = Math.max(Math.floor(view.from), 0); i <= Math.min(Math.ceil(view.to), count() - 1); i++) {
+      pen.fillText(clip(tipName(layout.tips[i], most).replace(/\s+/g, " "), most), box.labelLeft, y(i));
     }
+  }
+
+  function tipName(node, most) {
+    if (node < n) return model.names[node];
+    const rows = size(model, node).toLocaleString("en");
+    const whole = node < now.top && (node === ROOT || model.parent[node] >= now.top); // all of a cluster
+    const share = supportOf(node);
+    const text = `${whole ? `${clusterOf(node) + 1}: ` : ""}${rows} rows${Number.isNaN(share) ? "" : `, ${percent(share)}`}`;
+    return text.length <= most ? text : rows;
   }
 
   function drawClusterNames(pen, colour) {
     pen.font = "12px system-ui, sans-serif";
     let lowest = -Infinity;
-    for (const head of [...now.heads].sort((a, b) => first[a] - first[b])) {
-      const from = Math.max(y(first[head] - 0.5), box.top), to = Math.min(y(last[head] + 0.5), box.bottom);
+    for (const run of runs()) {
+      const from = Math.max(y(run.from - 0.5), box.top), to = Math.min(y(run.to + 0.5), box.bottom);
       const middle = (from + to) / 2;
-      if (to - from < 5 || middle < lowest + 14) continue;
+      if (run.cluster < 0 || to - from < 5 || middle < lowest + 14) continue;
       lowest = middle;
-      const rows = size(model, head);
-      const cluster = now.labels[model.order[first[head]]] + 1;
-      pen.fillText(`${cluster}: ${rows.toLocaleString("en")} ${rows === 1 ? "row" : "rows"}`, box.labelLeft, middle);
+      let rows = 0;
+      for (let i = run.from; i <= run.to; i++) rows += size(model, layout.tips[i]);
+      pen.fillText(`${run.cluster + 1}: ${rows.toLocaleString("en")} ${rows === 1 ? "row" : "rows"}`, box.labelLeft, middle);
     }
   }
 
@@ -325,12 +455,13 @@ coaltree.widget("clustering", (root, data) => {
     pen.lineTo(box.right, base);
     let previous = Infinity;
     for (const time of ticks()) {
-      const at = x(time);
-      if (at < box.left || at > previous - 34) continue;
+      const at = x(time), label = time > 0 && time < 1e-3 ? Number(time.toPrecision(4)).toExponential() : short(time);
+      const room = Math.max(34, pen.measureText(label).width + 10);
+      if (at < box.left || at > previous - room) continue;
       previous = at;
       pen.moveTo(at, base);
       pen.lineTo(at, base + 4);
-      pen.fillText(short(time), at, base + 6);
+      pen.fillText(label, at, base + 6);
     }
     pen.stroke();
     pen.fillText("merge time", (box.left + box.right) / 2, base + 20);
@@ -370,10 +501,10 @@ coaltree.widget("clustering", (root, data) => {
   function nodeAt(px, py) {
     if (py < box.top || py > box.bottom) return -1;
     const position = view.from + ((py - box.top) / (box.bottom - box.top)) * (view.to - view.from);
-    if (px > box.right - 2) return model.order[Math.min(Math.max(Math.round(position), 0), n - 1)];
+    let node = layout.tips[Math.min(Math.max(Math.round(position), 0), count() - 1)];
+    if (px > box.right - 2) return node;
     // The clade whose box is pointed at: the smallest one that reaches this far towards the root.
-    let node = model.order[Math.min(Math.max(Math.round(position), 0), n - 1)];
-    while (model.parent[node] >= 0 && x(nodeTime[model.parent[node]]) >= px - 3) node = model.parent[node];
+    while (layout.parent(node) >= 0 && x(nodeTime[layout.parent(node)]) >= px - 3) node = layout.parent(node);
     return node;
   }
 
@@ -381,18 +512,21 @@ coaltree.widget("clustering", (root, data) => {
     const rows = size(model, node);
     if (node < n) {
       const parts = [`In cluster ${now.labels[node] + 1}.`];
-      return { title: model.names[node], parts, list: null };
+      return { title: model.names[node], parts };
     }
     const k = node - n;
     const parts = [
-      `Support ${percent(model.support[k])}: the share of the posterior in which these rows form a branch.`,
+      model.support
+        ? `Support ${percent(model.support[k])}: the share of the posterior in which these rows form a branch.`
+        : "No support: there is one tree only.",
       `They merge at time ${short(model.times[k])}` +
         (Number.isFinite(model.low[k])
           ? ` (${percent(model.level)} interval ${short(model.low[k])} to ${short(model.high[k])}).` : "."),
     ];
     const inside = node < now.top;
     parts.push(inside ? `In cluster ${now.labels[model.order[first[node]]] + 1}.` : "Above the cut.");
-    return { title: `Branch of ${rows.toLocaleString("en")} rows`, parts, list: members(model, node) };
+    if (layout.isClosed(node)) parts.push("Click it, or press Enter, to open it.");
+    return { title: `Branch of ${rows.toLocaleString("en")} rows`, parts };
   }
 
   function showDetail(at = null) {
@@ -400,25 +534,29 @@ coaltree.widget("clustering", (root, data) => {
     const panel = find(".detail");
     panel.dataset.node = node;
     if (node < 0) return;
-    const { title, parts, list } = describe(node);
+    const { title, parts } = describe(node);
     const heading = element("p", {}, element("strong", { text: title }), ` ${parts.join(" ")}`);
     const lines = [heading];
-    if (at && heat && at.px >= box.heatLeft && at.px < box.heatLeft + box.heatWidth && node < n) {
+    const about = heat && heat.coarse ? "about " : "";
+    if (at && heat && at.px >= box.heatLeft && at.px < box.heatLeft + box.heatWidth) {
       const j = Math.floor(((at.px - box.heatLeft) / box.heatWidth) * heat.d);
-      lines.push(element("p", { text: `${heat.columns[j]}: ${short(heat.value(node, j))}` }));
+      const value = node < n ? heat.value(node, j) : heat.mean(model.first[node], model.last[node], j);
+      lines.push(element("p", { text: `${heat.columns[j]}: ${node < n ? "" : "mean "}${about}${short(value)}` }));
     } else if (node < n && heat) {
-      const shown = heat.columns.slice(0, 40).map((name, j) => `${name}: ${short(heat.value(node, j))}`);
+      const shown = heat.columns.slice(0, 40).map((name, j) => `${name}: ${about}${short(heat.value(node, j))}`);
       lines.push(element("p", { class: "members", text: shown.join(", ") }));
     }
-    if (list) {
-      const names = list.slice(0, MOST_MEMBERS).map((leaf) => model.names[leaf]).join(", ");
-      const more = list.length > MOST_MEMBERS ? ` … and ${list.length - MOST_MEMBERS} more` : "";
+    if (node >= n) {
+      const rows = size(model, node);
+      const names = members(model, node, MOST_MEMBERS).map((leaf) => model.names[leaf]).join(", ");
+      const more = rows > MOST_MEMBERS ? ` … and ${(rows - MOST_MEMBERS).toLocaleString("en")} more` : "";
       lines.push(element("p", { class: "members", text: names + more }));
     }
     panel.replaceChildren(...lines);
   }
 
   function focusOn(node) {
+    bring(node);
     focused = node;
     hovered = -1;
     reveal(node);
@@ -437,9 +575,10 @@ coaltree.widget("clustering", (root, data) => {
     root.dataset.clusters = k;
     find(".chosen").disabled = k === model.chosen;
     const sizes = now.heads.map((head) => size(model, head)).sort((a, b) => b - a);
-    const shown = sizes.slice(0, 6).join(", ") + (sizes.length > 6 ? ", …" : "");
+    const shown = sizes.slice(0, 6).map((rows) => (large ? rows.toLocaleString("en") : rows)).join(", ") + (sizes.length > 6 ? ", …" : "");
     find(".summary").textContent = `${k} ${k === 1 ? "cluster" : "clusters"} of ${shown} rows, cut at time ${short(now.time)}.`;
     fillTable();
+    if (large || layout.root < 0) relay(); // clusters have branches of their own
     showDetail();
     requestDraw();
     clustering.shared.cut = now;
@@ -447,14 +586,10 @@ coaltree.widget("clustering", (root, data) => {
   }
 
   /** The columns in which a cluster differs most from all rows, in standard deviations of the column. */
-  function standsOut(leaves) {
+  function standsOut(node) {
     const means = heat.columns.map((name, j) => {
-      let sum = 0, count = 0;
-      for (const leaf of leaves) {
-        const score = heat.score(leaf, j);
-        if (!Number.isNaN(score)) { sum += score; count++; }
-      }
-      return { name, mean: count ? sum / count : 0 };
+      const mean = heat.meanScore(model.first[node], model.last[node], j);
+      return { name, mean: Number.isNaN(mean) ? 0 : mean };
     });
     const strong = means.filter((item) => Math.abs(item.mean) >= 0.5);
     strong.sort((a, b) => Math.abs(b.mean) - Math.abs(a.mean));
@@ -472,27 +607,29 @@ coaltree.widget("clustering", (root, data) => {
     const heads = now.heads.map((head, i) => ({ head, i, rows: size(model, head) }));
     heads.sort((a, b) => b.rows - a.rows || a.i - b.i);
     const rows = heads.slice(0, MOST_ROWS).map(({ head, i, rows: count }) => {
-      const leaves = members(model, head);
       const k = head - n;
       const swatch = element("span", { class: "swatch" });
       swatch.style.background = colour.cluster(i);
-      const names = leaves.slice(0, 6).map((leaf) => clip(model.names[leaf], 40)).join(", ") + (count > 6 ? ", …" : "");
+      const names = members(model, head, 6).map((leaf) => clip(model.names[leaf], 40)).join(", ") + (count > 6 ? ", …" : "");
       const button = element("button", { type: "button", "aria-label": `Show cluster ${i + 1} in the tree`, text: "Show" });
-      button.addEventListener("click", () => { focusOn(head); zoomToNode(head); });
+      button.addEventListener("click", () => {
+        if (!large || head < n) focusOn(head);
+        zoomToNode(head);
+      });
       const cells = [
         element("th", { scope: "row" }, swatch, String(i + 1)),
         element("td", { class: "number", text: count.toLocaleString("en") }),
-        element("td", { class: "number", text: k < 0 ? "–" : percent(model.support[k]) }),
+        element("td", { class: "number", text: k < 0 || !model.support ? "–" : percent(model.support[k]) }),
         element("td", { class: "number", text: k < 0 ? "–" : short(model.times[k]) }),
         element("td", { class: "number", text: k < 0 || !Number.isFinite(model.low[k]) ? "–" : `${short(model.low[k])}–${short(model.high[k])}` }),
       ];
-      if (heat) cells.push(element("td", { class: "wide", text: standsOut(leaves).join(", ") || "–" }));
+      if (heat) cells.push(element("td", { class: "wide", text: standsOut(head).join(", ") || "–" }));
       cells.push(element("td", { class: "wide", text: names }), element("td", {}, button));
       return element("tr", { "data-cluster": i + 1 }, ...cells);
     });
     find("table.clusters tbody").replaceChildren(...rows);
     find("table.clusters caption").textContent = now.k > MOST_ROWS
-      ? `The ${MOST_ROWS} largest of ${now.k} clusters.`
+      ? `The ${MOST_ROWS} largest of ${now.k} clusters. The button above saves the cluster of every row.`
       : `${now.k === 1 ? "One cluster" : `${now.k} clusters`}, the largest first. Support: the share of the posterior in which exactly these rows form a branch. Stands out by: standard deviations from the mean of all rows.`;
   }
 
@@ -517,7 +654,7 @@ coaltree.widget("clustering", (root, data) => {
     if (drag) {
       const span = view.to - view.from;
       drag.moved ||= Math.abs(at.py - drag.py) > 3;
-      if (drag.moved && span < n) {
+      if (drag.moved && span < count()) {
         canvas.classList.add("dragging");
         moveTo(drag.from - (at.py - drag.py) / leafHeight(), span);
       }
@@ -539,7 +676,8 @@ coaltree.widget("clustering", (root, data) => {
     const at = point(event);
     if (drag && !drag.moved) {
       const node = nodeAt(at.px, at.py);
-      if (node >= 0) focusOn(node);
+      if (layout.isClosed(node)) open(node);
+      else if (node >= 0) focusOn(node);
     }
     drag = null;
     canvas.classList.remove("dragging");
@@ -552,10 +690,11 @@ coaltree.widget("clustering", (root, data) => {
   canvas.addEventListener("wheel", (event) => {
     if (!(event.ctrlKey || event.metaKey || document.activeElement === canvas)) return;
     const factor = Math.exp(Math.sign(event.deltaY || event.deltaX) * 0.2);
-    if (factor > 1 && view.to - view.from >= n && view.time >= lastTime) return; // nothing left: let the page scroll
+    const latest = endOf(layout.root);
+    if (factor > 1 && view.to - view.from >= count() && view.time >= latest) return; // nothing left: let the page scroll
     event.preventDefault();
     if (event.shiftKey) {
-      view.time = Math.min(Math.max(view.time * factor, positive), lastTime * 1.3);
+      view.time = Math.min(Math.max(view.time * factor, positive), latest * 1.3);
       requestDraw();
     } else {
       const { py } = point(event);
@@ -564,12 +703,18 @@ coaltree.widget("clustering", (root, data) => {
   }, { passive: false });
 
   const KEYS = {
-    ArrowLeft: () => focusOn(focused < 0 ? ROOT : Math.max(model.parent[focused], focused === ROOT ? ROOT : 0)),
-    ArrowRight: () => focusOn(focused < 0 ? ROOT : focused < n ? focused : upper(focused)),
+    ArrowLeft: () => {
+      if (focused === layout.root && trail.length > 1) backTo(trail.length - 2);
+      else focusOn(focused < 0 || focused === layout.root ? layout.root : layout.parent(focused));
+    },
+    ArrowRight: () => {
+      if (layout.isClosed(focused)) open(focused);
+      else focusOn(focused < 0 ? layout.root : focused < n ? focused : upper(focused));
+    },
     ArrowUp: () => focusOn(neighbour(-1)),
     ArrowDown: () => focusOn(neighbour(1)),
-    Enter: () => focused >= 0 && zoomToNode(focused),
-    Escape: wholeTree,
+    Enter: () => focused >= n && zoomToNode(focused),
+    Escape: back,
     Home: wholeTree,
     "+": () => zoom(0.7),
     "=": () => zoom(0.7),
@@ -583,13 +728,15 @@ coaltree.widget("clustering", (root, data) => {
   };
   /** The branch above or below this one: the other side of a merge, else that of the nearest merge that has one. */
   function neighbour(direction) {
-    if (focused < 0) return ROOT;
+    if (focused < 0) return layout.root;
     const edge = direction < 0 ? first[focused] - 1 : last[focused] + 1;
-    if (edge < 0 || edge >= n) return focused;
-    let node = model.order[edge];
-    while (model.parent[node] >= 0 && nodeTime[model.parent[node]] <= nodeTime[focused] &&
-      (direction < 0 ? last[model.parent[node]] === edge : first[model.parent[node]] === edge)) node = model.parent[node];
-    return node;
+    if (edge < 0 || edge >= count()) return focused;
+    let node = layout.tips[edge];
+    for (;;) {
+      const up = layout.parent(node);
+      if (up < 0 || nodeTime[up] > nodeTime[focused] || (direction < 0 ? last[up] : first[up]) !== edge) return node;
+      node = up;
+    }
   }
   canvas.addEventListener("keydown", (event) => {
     const action = KEYS[event.key];
@@ -604,7 +751,9 @@ coaltree.widget("clustering", (root, data) => {
   slider.addEventListener("input", () => setCut(Number(slider.value)));
   number.addEventListener("change", () => setCut(Number(number.value)));
   find(".chosen").addEventListener("click", () => setCut(model.chosen));
-  scale.addEventListener("change", wholeTree);
+  scale.addEventListener("change", wholeView);
+  tipsShown.addEventListener("change", relay);
+  tipsShown.parentElement.hidden = !large;
   find(".zoom-in").addEventListener("click", () => zoom(0.6));
   find(".zoom-out").addEventListener("click", () => zoom(1 / 0.6));
   find(".whole").addEventListener("click", wholeTree);
@@ -616,19 +765,23 @@ coaltree.widget("clustering", (root, data) => {
     search.reportValidity();
     if (leaf < 0) return;
     focusOn(leaf);
-    if (leafHeight() < 9) moveTo(place[leaf] - 15, Math.min(30, n));
+    if (leafHeight() < 9) moveTo(place[leaf] - 15, Math.min(30, count()));
   });
 
   const legend = find(".legend");
   function drawLegend() {
     const high = colours(model).dark ? "bright" : "dark";
-    const text = `Dots: support, ${high} is high. Bars: intervals of merge times. Dashed: the cut.`;
+    const text = [
+      model.support ? `Dots: support, ${high} is high. Bars: intervals of merge times.` : "No supports: there is one tree only.",
+      "Dashed line: the cut.",
+      large ? "Triangles: closed clades" + (model.support ? "; pale and dashed: support below 50%." : ".") : "",
+    ].join(" ");
     const parts = [element("span", { text })];
     if (heat) {
       const bar = element("span", { class: "bar" });
       const paint = heatRamp(colours(model));
       bar.style.background = `linear-gradient(90deg, ${[0, 0.25, 0.5, 0.75, 1].map((s) => `rgb(${paint(s)})`)})`;
-      parts.push(element("span", {}, `Data, in standard deviations from the column's mean: −${heat.limit}`, bar, `+${heat.limit}`));
+      parts.push(element("span", {}, `${large ? "Data (closed clades: means)" : "Data"}, in standard deviations from the column's mean: −${heat.limit}`, bar, `+${heat.limit}`));
     }
     legend.replaceChildren(...parts);
   }
@@ -636,7 +789,6 @@ coaltree.widget("clustering", (root, data) => {
   canvas.setAttribute("aria-label", `Dendrogram of ${n} rows`);
   scale.value = n > 40 ? "sqrt" : "linear";
   drawLegend();
-  view.time = lastTime * 1.04;
   setCut(model.chosen);
   new ResizeObserver(requestDraw).observe(canvas.parentElement);
   onRecolour(() => { drawLegend(); fillTable(); requestDraw(); });

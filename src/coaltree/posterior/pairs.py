@@ -1,0 +1,194 @@
+"""Pairs of leaves across weighted trees: when they merge, and whether they share a cluster.
+
+All pairs take O(M n²) steps and (n, n) numbers. Pairs that are asked for take no more than the trees: a tree is cut
+once for co-clustering, and the merge that joins two leaves is found by jumping along heavy paths, O(log n) a pair.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree._compile import inline, kernel
+from coaltree.posterior.clades import as_merges
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+SmallInts = npt.NDArray[np.int32]
+
+
+def check_pairs(pairs: npt.ArrayLike, n: int) -> Ints:
+    """Return pairs of leaves as an array (P, 2), or say what is wrong with them."""
+    array = np.asarray(pairs)
+    if array.ndim != 2 or array.shape[1] != 2 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(
+            f"pairs must hold two leaf indices a row, shape (P, 2), got shape {array.shape} of {array.dtype}."
+        )
+    if array.size and (array.min() < 0 or array.max() >= n):
+        raise ValueError(f"pairs must hold leaf indices between 0 and {n - 1}, got {array.min()} to {array.max()}.")
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def mean_pair_times(children: Ints, times: Floats, weights: Floats, pairs: Ints) -> Floats:
+    """Weighted mean merge time of each pair of leaves, (P,); zero for a leaf with itself."""
+    return _mean_pair_times(as_merges(children), times, weights, pairs)
+
+
+def share_of_pairs(children: Ints, weights: Floats, n_clusters: int, pairs: Ints) -> Floats:
+    """Weighted share of the trees whose cut into n_clusters leaves each pair together, (P,)."""
+    return _share_of_pairs(as_merges(children), weights, n_clusters, pairs)
+
+
+def mean_ancestor_times(tree: Ints, children: Ints, times: Floats, weights: Floats) -> Floats:
+    """Weighted mean time at which each clade of `tree` (n−1, 2) has one ancestor, in all trees, (n−1,).
+
+    In a tree that does not hold the clade this is the first merge that has all of its leaves, so a clade is never later
+    than one that contains it.
+    """
+    return _mean_ancestor_times(as_merges(tree[None])[0], as_merges(children), times, weights)
+
+
+def pair_sums(children: Ints, values: npt.ArrayLike) -> Floats:
+    """Sum over trees the value of the merge that joins each pair of leaves, (n, n), zero on the diagonal.
+
+    `values` (M, S) is for the first S merges; later ones count nothing. With weight × time this is the mean
+    cophenetic matrix, with the weights up to the cut the probability of sharing a cluster. Two leaves meet at
+    the latest merge among the gaps between them in a drawing of the tree: O(M n²).
+    """
+    return _sum_over_trees(*_draw(as_merges(children)), np.array(values, dtype=np.float64, order="C"))
+
+
+# ---- kernels for pairs that are asked for
+
+
+@inline
+def cut_tree(tree: Ints, n_clusters: int, out: SmallInts) -> None:
+    """Write for every node, (2n−1,), the node that is its cluster in the cut into n_clusters; above the cut, itself."""
+    n = len(tree) + 1
+    n_below = 2 * n - n_clusters  # the nodes that exist when n_clusters are left
+    out[2 * n - 2] = 2 * n - 2
+    for node in range(2 * n - 2, n - 1, -1):
+        for side in range(2):
+            child = tree[node - n, side]
+            out[child] = out[node] if node < n_below else child
+
+
+@inline
+def _find_heads(tree: Ints, out_size: SmallInts, out_parent: SmallInts, out_head: SmallInts) -> None:
+    """Write each node's parent and the top of its heavy path, on which every node but the top is the larger child."""
+    n = len(tree) + 1
+    out_size[:n] = 1
+    for k in range(n - 1):
+        out_size[n + k] = out_size[tree[k, 0]] + out_size[tree[k, 1]]
+    out_parent[2 * n - 2] = -1
+    out_head[2 * n - 2] = 2 * n - 2
+    for k in range(n - 2, -1, -1):
+        left, right = tree[k]
+        if out_size[left] < out_size[right]:
+            left, right = right, left
+        out_parent[left] = out_parent[right] = n + k
+        out_head[left] = out_head[n + k]
+        out_head[right] = right
+
+
+@inline
+def _ancestor(a: int, b: int, parent: SmallInts, head: SmallInts) -> int:
+    """Lowest node above both: parents have higher numbers than children, so the path with the lower top is left."""
+    while head[a] != head[b]:
+        if head[a] < head[b]:
+            a = parent[head[a]]
+        else:
+            b = parent[head[b]]
+    return max(a, b)
+
+
+@kernel
+def _mean_pair_times(children: Ints, times: Floats, weights: Floats, pairs: Ints) -> Floats:
+    n = children.shape[1] + 1
+    size, parent, head = np.empty((3, 2 * n - 1), dtype=np.int32)
+    total = np.zeros(len(pairs))
+    for m in range(len(children)):
+        if weights[m] > 0.0:
+            _find_heads(children[m], size, parent, head)
+            for p in range(len(pairs)):
+                node = _ancestor(pairs[p, 0], pairs[p, 1], parent, head)
+                if node >= n:
+                    total[p] += weights[m] * times[m, node - n]
+    return total
+
+
+@kernel
+def _mean_ancestor_times(tree: Ints, children: Ints, times: Floats, weights: Floats) -> Floats:
+    n = len(tree) + 1
+    size, parent, head, found = np.empty((4, 2 * n - 1), dtype=np.int32)
+    total = np.zeros(n - 1)
+    for i in range(n):
+        found[i] = i
+    for m in range(len(children)):
+        if weights[m] > 0.0:
+            _find_heads(children[m], size, parent, head)
+            for k in range(n - 1):
+                found[n + k] = _ancestor(found[tree[k, 0]], found[tree[k, 1]], parent, head)
+                total[k] += weights[m] * times[m, found[n + k] - n]
+    return total
+
+
+@kernel
+def _share_of_pairs(children: Ints, weights: Floats, n_clusters: int, pairs: Ints) -> Floats:
+    cluster = np.empty(2 * children.shape[1] + 1, dtype=np.int32)
+    total = np.zeros(len(pairs))
+    for m in range(len(children)):
+        if weights[m] > 0.0:
+            cut_tree(children[m], n_clusters, cluster)
+            for p in range(len(pairs)):
+                if cluster[pairs[p, 0]] == cluster[pairs[p, 1]]:
+                    total[p] += weights[m]
+    return total
+
+
+# ---- kernels for all pairs
+
+
+@kernel
+def _draw(children: Ints) -> tuple[SmallInts, SmallInts, SmallInts]:
+    """Lay every tree out so that a clade is a run of leaves, three arrays (M, n).
+
+    Return the place of each leaf, the leaf at each place, and the merge that joins across the gap to the left
+    of each place; every merge has one gap.
+    """
+    n_trees, n_merges, _ = children.shape
+    n = n_merges + 1
+    place = np.empty((n_trees, n), dtype=np.int32)
+    leaf = np.empty((n_trees, n), dtype=np.int32)
+    gap = np.zeros((n_trees, n), dtype=np.int32)
+    size = np.ones(2 * n - 1, dtype=np.int64)
+    start = np.zeros(2 * n - 1, dtype=np.int64)
+    for m in range(n_trees):
+        for k in range(n_merges):
+            size[n + k] = size[children[m, k, 0]] + size[children[m, k, 1]]
+        for k in range(n_merges - 1, -1, -1):
+            left, right = children[m, k, 0], children[m, k, 1]
+            start[left] = start[n + k]
+            start[right] = start[n + k] + size[left]
+            gap[m, start[right]] = k
+        for i in range(n):
+            place[m, i] = start[i]
+            leaf[m, start[i]] = i
+    return place, leaf, gap
+
+
+@kernel
+def _sum_over_trees(place: SmallInts, leaf: SmallInts, gap: SmallInts, values: Floats) -> Floats:
+    n_trees, n = place.shape
+    n_counted = values.shape[1]
+    one_way = np.zeros((n, n))
+    for i in range(n):  # leaves outside, trees inside: the row being summed stays in the processor's cache
+        row = one_way[i]
+        for m in range(n_trees):
+            latest = 0
+            for q in range(place[m, i] + 1, n):
+                latest = max(latest, gap[m, q])
+                if latest >= n_counted:
+                    break
+                row[leaf[m, q]] += values[m, latest]
+    return one_way + one_way.T
