@@ -105,16 +105,14 @@ print(tree.to_newick(support=support, digits=3)[:90], "…")
 # Two habits make the difference between a picture and a result.
 #
 # *Look at the chains.* They start from different trees, and should agree: a warning says if they do not, and
-# ``convergence_`` has the numbers. After the shaded warm-up all traces should wander about the same level. The effective
-# sample size in each title is the number of independent draws that the kept part is worth.
+# ``convergence_`` has the numbers. After the shaded warm-up all traces should wander about the same level. The
+# effective sample size in each title is the number of independent draws that the kept part is worth.
 
 from coaltree.plots import plot_traces
 
 told = model.convergence_
 print(f"largest R-hat {max(told.r_hat.values()):.3f}; it should be close to 1")
-print(
-    f"supports of a clade differ by {told.support_difference:.2f} between the chains"
-)
+print(f"supports of a clade differ by {told.support_difference:.2f} between the chains")
 axes = plot_traces(model.trace_, burn_in=model.warmup_)
 axes[0].figure.suptitle("Traces of the learned quantities")
 
