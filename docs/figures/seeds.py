@@ -10,8 +10,9 @@ X = ct.sample_data(ct.sample_tree(24, random_state=6), np.eye(4), random_state=7
 figure, axes = plt.subplots(1, 2, figsize=(9.0, 4.0), layout="constrained", sharey=True)
 runs = [ct.sample_posterior(X, method="tpost", n_particles=50, random_state=seed) for seed in (0, 1)]
 chains = [ct.learn_posterior(X, np.eye(4), leaf_noise=0.0, random_state=seed).posterior for seed in (0, 1)]
-titles = ("50 particles of tpost", "200 draws of the chain")
-for ax, (one, two), title in zip(axes, (runs, chains), titles, strict=True):
+for ax, (one, two), title in zip(
+    axes, (runs, chains), ("50 particles of tpost", "200 draws of the chain"), strict=True
+):
     points = np.concatenate(
         [[one.clade_support(tree)[:-1], two.clade_support(tree)[:-1]] for tree in (one.mcc_tree(), two.mcc_tree())],
         axis=1,
