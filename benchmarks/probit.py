@@ -1,6 +1,7 @@
 """CoalescentProbit beside its peers: effective draws a second.
 
 python -m benchmarks.probit [--quick]     # Albert–Chib; NumPyro's NUTS if it is installed
+python -m benchmarks.probit --sweeps 1 2 4 8    # sweeps of the tree an iteration
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import coaltree as ct
+from coaltree.regression import chain
 from coaltree.regression.diagnostics import bulk_ess
 from coaltree.regression.fit import ProbitFit, fit_probit
 from coaltree.regression.links import PROBIT, probability
@@ -106,13 +108,55 @@ def nuts(X, Y, rarest: int, n_warm_up: int, n_draws: int) -> float:
     return ess / seconds
 
 
+def sweeps(chosen: list[int], n_data: int = 4, n_iter: int = 1000, burn_in: int = 200) -> None:
+    """Least effective draws a second, geometric means over data sets, by the number of sweeps an iteration."""
+    names = ("log_joint", "leaf_noise", "last_time", "log_det")
+    X, Y, _ = simulate(200, 4, 3, (0.1, 0.5), 0)
+    fit_probit(X, Y, n_iter=30, burn_in=10)  # compile
+    print("sweeps  ms an iteration  coefficients  " + "  ".join(names) + "  clades, least  median")
+    for n_sweeps in chosen:
+        chain.N_SWEEPS = n_sweeps
+        rows = []
+        for seed in range(n_data):
+            X, Y, _ = simulate(2000, 21, 25, (0.0053, 0.12), seed)
+            rarest = int(np.argmin(Y.sum(axis=0)))
+            before = time.process_time()
+            fit = fit_probit(X, Y, n_iter=n_iter, burn_in=burn_in, n_chains=2, n_jobs=1, random_state=seed + 100)
+            seconds = time.process_time() - before
+            draws = np.concatenate([fit.intercept_draws[..., rarest, None], fit.coef_draws[:, :, rarest]], axis=-1)
+            clades = bulk_ess(clade_indicators(fit))
+            sizes = [bulk_ess(draws).min(), *(bulk_ess(fit.trace[name][:, burn_in:]) for name in names)]
+            sizes = np.array([*sizes, clades.min(), np.median(clades)]) * n_iter / (n_iter - burn_in)
+            rows.append([1000.0 * seconds / (2 * n_iter), *(sizes / seconds)])
+        print(n_sweeps, *(f"{value:10.2f}" for value in np.exp(np.log(rows).mean(axis=0))), flush=True)
+
+
+def clade_indicators(fit: ProbitFit) -> np.ndarray:
+    """Which draws have each clade that a tenth to nine tenths of them have, (chains, draws, clades)."""
+    children = fit.posterior.children
+    n_draws, n_merges, _ = children.shape
+    n, everyone = n_merges + 1, np.arange(n_draws)
+    members = np.zeros((n_draws, 2 * n - 1), dtype=np.int64)
+    members[:, :n] = 1 << np.arange(n)
+    for k in range(n_merges):
+        members[:, n + k] = members[everyone, children[:, k, 0]] | members[everyone, children[:, k, 1]]
+    found, counts = np.unique(members[:, n:-1], return_counts=True)
+    unsure = found[(counts > 0.1 * n_draws) & (counts < 0.9 * n_draws)]
+    there = np.stack([(members[:, n:-1] == clade).any(axis=1) for clade in unsure], axis=-1)
+    return there.astype(float).reshape(*fit.coef_draws.shape[:2], -1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--sweeps", type=int, nargs="+")
     arguments = parser.parse_args()
     with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        speed(arguments.quick)
+        if arguments.sweeps:
+            sweeps(arguments.sweeps)
+        else:
+            speed(arguments.quick)
 
 
 if __name__ == "__main__":

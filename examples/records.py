@@ -79,9 +79,7 @@ for k, codes in enumerate(factors.top_codes(3)):
 
 import pandas as pd
 
-model = ct.CoalescentProbit(
-    n_iter=250, burn_in=100, n_chains=1, n_particles=10, random_state=0
-)
+model = ct.CoalescentProbit(n_iter=250, burn_in=100, n_chains=1, random_state=0)
 model.fit(X, pd.DataFrame(Y, columns=names))
 support = model.posterior_.clade_support(model.tree_)
 ax = plot_outcome_tree(

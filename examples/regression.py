@@ -51,9 +51,7 @@ print(dict(zip(names, Y.sum(axis=0).astype(int).tolist(), strict=True)))
 
 import pandas as pd
 
-model = ct.CoalescentProbit(
-    n_iter=400, burn_in=150, n_chains=2, n_particles=20, random_state=0
-)
+model = ct.CoalescentProbit(n_iter=400, burn_in=150, n_chains=2, random_state=0)
 model.fit(X, pd.DataFrame(Y, columns=names))
 
 # %%
@@ -109,9 +107,7 @@ print(
 from coaltree.regression.baselines import BASELINES
 from coaltree.regression.comparison import compare
 
-ours = ct.CoalescentProbit(
-    n_iter=200, burn_in=80, n_chains=1, n_particles=20, random_state=0
-)
+ours = ct.CoalescentProbit(n_iter=200, burn_in=80, n_chains=1, random_state=0)
 comparison = compare(
     {
         "coalescent": ours,

@@ -53,7 +53,7 @@ def tables(tmp_path_factory):
     return x, y, X, Y
 
 
-SMALL = ("--folds", 3, "--iterations", 60, "--burn-in", 30, "--particles", 10, "--baselines", "ml_probit,ridge")
+SMALL = ("--folds", 3, "--iterations", 60, "--burn-in", 30, "--baselines", "ml_probit,ridge")
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_existing_folder_is_kept_unless_told(run, tables):
 def test_one_outcome_without_comparison(tables, tmp_path):
     x, y = tables[:2]
     out = tmp_path / "out"
-    arguments = ("--folds", 0, "--iterations", 20, "--burn-in", 10, "--particles", 5, "--chains", 1)
+    arguments = ("--folds", 0, "--iterations", 20, "--burn-in", 10, "--chains", 1)
     drop = ("--drop", "stroke,ulcer,noise", "--drop", '"angina, unstable"')
     result = invoke("regress", "--features", x, "--outcomes", y, "--id-column", "id", "--out", out, *arguments, *drop)
     assert result.exit_code == 0, result.output

@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from coaltree.estimators.probit import CoalescentProbit
 
-QUICK = {"n_iter": 20, "burn_in": 10, "n_chains": 1, "n_particles": 3, "random_state": 0}
+QUICK = {"n_iter": 20, "burn_in": 10, "n_chains": 1, "random_state": 0}
 
 
 def expected_failures(estimator):
@@ -38,7 +38,16 @@ def data():
 
 @pytest.fixture(scope="module")
 def fitted(data):
-    return CoalescentProbit(n_iter=150, burn_in=50, n_particles=5, random_state=0).fit(*data)
+    return CoalescentProbit(n_iter=150, burn_in=50, random_state=0).fit(*data)
+
+
+def test_particles_are_accepted_and_change_nothing(data):
+    X, Y = data
+    default = CoalescentProbit(**QUICK).fit(X, Y)
+    given = CoalescentProbit(**QUICK, n_particles=3).fit(X, Y)
+    assert given.get_params()["n_particles"] == 3
+    assert given.coef_.tobytes() == default.coef_.tobytes()
+    assert "n_particles" not in given.fit_.info
 
 
 def test_shapes_of_the_contract(data, fitted):

@@ -276,7 +276,7 @@ def _regress(path: Path) -> Any:
 
     X = np.linspace(-1, 1, 12)[:, None] ** [1, 2]
     Y = np.array([[i % 2, i % 3 == 0] for i in range(12)], dtype=float)
-    return fit_probit(X, Y, n_iter=2, burn_in=1, n_chains=1, n_particles=2, random_state=0, checkpoint=path)
+    return fit_probit(X, Y, n_iter=2, burn_in=1, n_chains=1, random_state=0, checkpoint=path)
 
 
 # ---- settings of a study

@@ -47,7 +47,6 @@ def test_fit_probit(data, X):
         n_iter=data.draw(st.sampled_from([2, 3, 0])),
         burn_in=1,
         n_chains=data.draw(st.sampled_from([1, 2, None])),
-        n_particles=2,
         scale=data.draw(st.one_of(st.just(1.0), scalars)),
         random_state=data.draw(seeds),
     )
@@ -67,7 +66,7 @@ def test_coalescent_probit(data, X):
     if data.draw(st.booleans()) and np.ndim(X) == 2 and np.asarray(X).dtype.kind == "f":
         X = sparse.csr_matrix(np.asarray(X, dtype=np.float64))
     n = X.shape[0] if sparse.issparse(X) else n_rows(X)
-    model = ct.CoalescentProbit(n_iter=2, burn_in=1, n_chains=1, n_particles=2, random_state=0)
+    model = ct.CoalescentProbit(n_iter=2, burn_in=1, n_chains=1, random_state=0)
     fitted = outcome(model.fit, X, data.draw(outcomes(n)), also=["Y", "input", "labels", "classes", "samples", "label"])
     if not isinstance(fitted, Refused):
         assert is_finite(fitted.predict_proba(X), fitted.coef_, fitted.decision_function(X))

@@ -2,6 +2,7 @@ import pytest
 
 from coaltree.records.config import load_config
 from coaltree.records.errors import RecordsError
+from coaltree.records.evaluation import _settings
 
 MINIMAL = '[data]\npath = "events"\n[cohort]\nthresholds = ["2009-01-01", "2010-01-01"]\n'
 
@@ -22,6 +23,13 @@ def test_defaults_and_relative_paths(tmp_path):
     assert config.validation.n_folds == 10
     assert config.quick().validation.n_folds == 3
     assert set(config.quick().model.baselines) <= set(config.model.baselines)
+
+
+def test_particles_of_older_files_are_read_and_change_no_name(tmp_path):
+    old = load_config(write(tmp_path, MINIMAL + "[model]\nn_particles = 10"))
+    new = load_config(write(tmp_path, MINIMAL))
+    longer = load_config(write(tmp_path, MINIMAL + "[model]\nn_iter = 2000"))
+    assert _settings(old.model) == _settings(new.model) != _settings(longer.model)
 
 
 def test_dates_may_be_dates_and_thresholds_a_file(tmp_path):

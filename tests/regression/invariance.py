@@ -49,7 +49,7 @@ def statistics(hyper, theta, likelihood):
 
 def begin(hyper, theta, likelihood, rng, prior=PRIOR, **settings):
     """A chain past its burn-in, at a given state; the pilot knows the labels alone."""
-    chain = Chain(likelihood, prior, Settings(burn_in=0, n_particles=4, **settings), rng)
+    chain = Chain(likelihood, prior, Settings(burn_in=0, **settings), rng)
     chain.moving = chain.start()._replace(point=coefficients.evaluate(likelihood, theta), hyper=hyper)
     return chain
 

@@ -45,7 +45,7 @@ def ranks(n_replicates, n, n_outcomes, burn_in, thin, prior=PRIOR, flip=False):
         if flip:
             likelihood.signs[likelihood.signs[:, 0] != 0, 0] *= -1
         truth = quantities((hyper, theta))
-        chain = Chain(likelihood, prior, Settings(burn_in, n_particles=4), rng)
+        chain = Chain(likelihood, prior, Settings(burn_in), rng)
         below = np.zeros(len(truth))
         for step in range(burn_in + N_KEPT * thin):
             chain.advance()

@@ -14,7 +14,7 @@ from coaltree.regression.diagnostics import bulk_ess
 from coaltree.regression.fit import fit_probit
 from tests.seeds import seed
 
-QUICK = {"n_iter": 60, "burn_in": 30, "n_chains": 1, "n_particles": 3}
+QUICK = {"n_iter": 60, "burn_in": 30, "n_chains": 1}
 
 
 def simulate(n=600, n_outcomes=4, n_features=3, number=0):
@@ -30,7 +30,7 @@ def simulate(n=600, n_outcomes=4, n_features=3, number=0):
 @pytest.fixture(scope="module")
 def fitted():
     X, Y, beta, eta = simulate()
-    return X, Y, beta, eta, fit_probit(X, Y, n_iter=400, burn_in=100, n_chains=2, n_particles=5)
+    return X, Y, beta, eta, fit_probit(X, Y, n_iter=400, burn_in=100, n_chains=2)
 
 
 def test_coefficients_come_back_in_the_units_of_the_features(fitted):
@@ -43,7 +43,7 @@ def test_coefficients_come_back_in_the_units_of_the_features(fitted):
 
 def test_both_samplers_agree(fitted):
     X, Y, _, _, fit = fitted
-    other = fit_probit(X, Y, method="albert-chib", n_iter=600, burn_in=100, n_chains=2, n_particles=5, random_state=5)
+    other = fit_probit(X, Y, method="albert-chib", n_iter=600, burn_in=100, n_chains=2, random_state=5)
     for a, b in ((fit.coef_draws, other.coef_draws), (fit.intercept_draws, other.intercept_draws)):
         error = np.sqrt(sum(x.var(axis=(0, 1)) / bulk_ess(x) for x in (a, b)))
         assert np.abs((a.mean(axis=(0, 1)) - b.mean(axis=(0, 1))) / error).max() < 5
@@ -115,7 +115,7 @@ def test_missing_labels_and_weights_are_rows_left_out_and_repeated():
     X, Y, _, _ = simulate(80)
     weights = np.where(np.arange(80) < 20, 2.0, np.where(np.arange(80) < 30, 0.0, 1.0))
     rows = np.concatenate([np.repeat(np.arange(20), 2), np.arange(30, 80)])
-    short = {"n_iter": 6, "burn_in": 0, "n_chains": 1, "n_particles": 3}
+    short = {"n_iter": 6, "burn_in": 0, "n_chains": 1}
     weighted, repeated = fit_probit(X, Y, sample_weight=weights, **short), fit_probit(X[rows], Y[rows], **short)
     np.testing.assert_allclose(weighted.coef_draws, repeated.coef_draws, rtol=1e-5)
     without = np.where(np.arange(80)[:, None] < 30, np.nan, Y)
@@ -249,7 +249,7 @@ def test_chains_that_disagree_are_warned_about(monkeypatch):
 
     monkeypatch.setattr(Chain, "advance", biased)
     with pytest.warns(ConvergenceWarning, match="have not converged"):
-        fit_probit(X, Y, n_iter=220, burn_in=20, n_chains=2, n_particles=2, n_jobs=1)
+        fit_probit(X, Y, n_iter=220, burn_in=20, n_chains=2, n_jobs=1)
 
 
 def test_a_generator_leaves_no_address_behind():

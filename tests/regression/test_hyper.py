@@ -1,10 +1,11 @@
-"""Moves along which the likelihood is flat: first merges against leaf noise."""
+"""Near rows of few outcomes, and moves along which the likelihood is flat: first merges against leaf noise."""
 
 import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference.learn import Unknowns, draw_offset
+from coaltree.inference.learn import FEW_ROWS, N_NEAR, Unknowns, _near_rows, draw_offset
+from coaltree.inference.neighbors import nearest
 from coaltree.model.covariance import PooledWishart
 from coaltree.model.diffusion import log_likelihood
 from tests.model.invariance import LIMIT
@@ -39,3 +40,16 @@ def test_likelihood_stays_and_first_merges_are_drawn_from_their_conditional(n):
     rate = n * (n - 1) / 2 - 1
     assert z(rate) < LIMIT
     assert z(2 * rate + 5 / total) > LIMIT  # seen however short the piece that is divided
+
+
+@pytest.mark.parametrize("n", [2, 5, 21, FEW_ROWS, FEW_ROWS + 1])
+def test_near_rows_are_those_of_the_search(n):
+    rows = np.random.default_rng(n).standard_normal((n, 3))
+    near = _near_rows(rows)
+    assert near.dtype == np.int32
+    np.testing.assert_array_equal(near, nearest(rows, N_NEAR)[0])
+
+
+def test_copies_of_a_row_are_near_rows_too():
+    near = _near_rows(np.zeros((4, 2)))
+    assert [sorted(row) for row in near.tolist()] == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]

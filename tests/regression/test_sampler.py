@@ -39,7 +39,7 @@ def trajectory(n_steps=2, pilot_at=0.0, always=False):
 
 
 def hyperparameters(hyper, theta, likelihood, rng):
-    return draw_hyper(hyper, theta, PRIOR, learn.Settings(n_particles=4, n_sweeps=1), rng), theta
+    return draw_hyper(hyper, theta, PRIOR, 1, rng), theta
 
 
 @pytest.mark.parametrize("link", [PROBIT, LOGIT])
@@ -64,6 +64,12 @@ def test_albert_and_chib():
 
 def test_hyperparameters_given_coefficients():
     assert np.abs(drift(hyperparameters, 4, 400, 12)).max() < LIMIT
+
+
+def test_trees_of_other_coefficients_are_noticed(monkeypatch):
+    draw = learn.draw_tree
+    monkeypatch.setattr(learn, "draw_tree", lambda now, X, rng, n_sweeps: draw(now, 3.0 * X, rng, n_sweeps))
+    assert np.abs(drift(hyperparameters, 4, 400, 12)).max() > LIMIT
 
 
 @pytest.mark.parametrize("n_outcomes", [1, 2, 4])

@@ -127,7 +127,7 @@ def probit():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(80, 3))
     Y = (X @ rng.normal(size=(3, 4)) + rng.normal(size=(80, 4)) > 0).astype(float)
-    fit = fit_probit(X, Y, n_iter=12, burn_in=4, n_chains=2, n_particles=3, random_state=0)
+    fit = fit_probit(X, Y, n_iter=12, burn_in=4, n_chains=2, random_state=0)
     return X, Y, fit
 
 

@@ -117,18 +117,19 @@ def test_the_learner(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.ci
 def test_the_regression(tmp_path, monkeypatch):
-    monkeypatch.setattr("coaltree.regression.run.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-    monkeypatch.setattr("coaltree.regression.run.BLOCK", 1)
+    monkeypatch.setattr("coaltree.inference.running.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr("coaltree.inference.running.CHECKPOINT_SHARE", 0.0)
+    monkeypatch.setattr("coaltree.inference.running.SECONDS_A_BLOCK", 0.0)
     rng = np.random.default_rng(3)
     X = rng.normal(size=(200, 3))
     Y = (X @ rng.normal(size=(3, 4)) + rng.normal(size=(200, 4)) > 0.5).astype(float)
     path = tmp_path / "chains.npz"
 
     def run():
-        fit = fit_probit(X, Y, n_iter=60, burn_in=20, n_chains=2, n_particles=5, random_state=1, checkpoint=path)
+        fit = fit_probit(X, Y, n_iter=60, burn_in=20, n_chains=2, random_state=1, checkpoint=path)
         return digest(fit.coef_draws, fit.intercept_draws, fit.covariance, fit.posterior.times)
 
-    fit_probit(X, Y, n_iter=3, burn_in=1, n_chains=2, n_particles=5, random_state=2)
+    fit_probit(X, Y, n_iter=3, burn_in=1, n_chains=2, random_state=2)
     assert survive(run, lambda: path.unlink(missing_ok=True), N_KILLS) >= N_KILLS
 
 

@@ -168,7 +168,6 @@ def _regress(
     iterations: Annotated[int, typer.Option(min=2, help="Iterations of every chain.")] = 1000,
     burn_in: Annotated[int, typer.Option(min=0, help="Iterations to drop.")] = 300,
     chains: Annotated[int, typer.Option(min=1, help="Chains of the final fit; one in every fold.")] = 2,
-    particles: Annotated[int, typer.Option(min=2, help="Particles of the tree step.")] = 50,
     baselines: Annotated[
         str, typer.Option(help="Methods to compare with, a,b,c; none, or all (a random forest takes long).")
     ] = regress.DEFAULT_BASELINES,
@@ -192,7 +191,7 @@ def _regress(
         chosen = regress.choose_baselines(baselines)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--baselines") from error
-    options = regress.RegressOptions(folds, iterations, burn_in, chains, particles, chosen, seed, jobs)
+    options = regress.RegressOptions(folds, iterations, burn_in, chains, chosen, seed, jobs)
     try:
         regress.run(
             features,

@@ -50,7 +50,6 @@ class RegressOptions(NamedTuple):
     iterations: int = 1000
     burn_in: int = 300
     chains: int = 2
-    particles: int = 50
     baselines: tuple[str, ...] = tuple(DEFAULT_BASELINES.split(","))
     seed: int = 0
     jobs: int = 1
@@ -123,7 +122,6 @@ def _fit(data: Data, options: RegressOptions) -> ProbitFit:
         n_iter=options.iterations,
         burn_in=options.burn_in,
         n_chains=options.chains,
-        n_particles=options.particles,
         n_jobs=options.jobs,
         random_state=options.seed,
         outcome_names=data.outcomes,
@@ -141,7 +139,6 @@ def _compare(data: Data, options: RegressOptions, checkpoint: Path | None) -> Co
         n_iter=options.iterations,
         burn_in=options.burn_in,
         n_chains=1,
-        n_particles=options.particles,
         random_state=options.seed,
     )
     return compare(

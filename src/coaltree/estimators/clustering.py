@@ -16,8 +16,9 @@ from coaltree.inference.effort import N_CHAINS
 from coaltree.posterior import predict
 from coaltree.posterior.embedding import embed, embed_new
 from coaltree.posterior.learning import learn_posterior
+from coaltree.posterior.locate import Given
 from coaltree.posterior.partition import score_clusters
-from coaltree.posterior.predict import Attachment, Fit, Given
+from coaltree.posterior.predict import Attachment, Fit
 from coaltree.posterior.sampling import leaf_names, sample_posterior
 from coaltree.validation import check_choice, check_count
 

@@ -33,7 +33,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_chains : int
         Independent chains.
     n_particles : int
-        Particles of the tree step.
+        No longer used: trees are drawn by a Markov chain.
     n_jobs : int, optional
         Chains that run at the same time. The result does not depend on it.
     random_state : int, Generator, …
@@ -153,7 +153,6 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             burn_in=self.burn_in,
             thin=self.thin,
             n_chains=self.n_chains,
-            n_particles=self.n_particles,
             scale=self.scale,
             n_jobs=self.n_jobs,
             random_state=self.random_state,

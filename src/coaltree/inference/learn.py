@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.spatial.distance import cdist
 
 from coaltree.inference.neighbors import nearest
 from coaltree.inference.start import N_NEAR, Near, Unknowns, apart, first_guess, first_guesses, greedy_start
@@ -48,6 +49,8 @@ __all__ = ["Chain", "Settings", "Unknowns", "first_guess", "first_guesses", "ite
 N_TURNS = 3
 # Slices of the common scale, an iteration.
 N_SCALES = 3
+# Up to this many rows are sorted by their distance, all of them, where a tree is drawn afresh.
+FEW_ROWS = 64
 
 
 class Settings(NamedTuple):
@@ -97,10 +100,19 @@ def marginal_likelihood(integrated: Integrated, X: Floats) -> Callable[[Tree, Fl
     return log_p
 
 
+def _near_rows(rows: Floats) -> Near:
+    """The N_NEAR nearest other rows of every row; of few rows by sorting, as making ready to search costs more."""
+    if len(rows) > FEW_ROWS:
+        return nearest(rows, N_NEAR)[0]
+    distance = cdist(rows, rows, "sqeuclidean")
+    np.fill_diagonal(distance, math.inf)
+    return np.argsort(distance, axis=1, kind="stable")[:, : min(N_NEAR, len(rows) - 1)].astype(np.int32)
+
+
 def draw_tree(now: Unknowns, X: Floats, rng: np.random.Generator, n_sweeps: int = 1) -> Unknowns:
     """Tree given Φ and s₀, by a few sweeps of a walk that is made for them."""
     rows = now.covariance.whiten(filled(X, now))
-    walk = Walk(now.tree, nearest(rows, N_NEAR)[0], rows, now.leaf_noise, rng, fresh=True)
+    walk = Walk(now.tree, _near_rows(rows), rows, now.leaf_noise, rng, fresh=True)
     walk.sweep(n_sweeps)
     return now._replace(tree=walk.to_tree(now.tree.names))
 

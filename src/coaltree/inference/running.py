@@ -125,16 +125,17 @@ def _elsewhere(chains: Sequence[Runnable], n_jobs: int | None) -> Iterator[Calla
 
     def advance(n_iter: int) -> None:
         # The data travel inside the task. As an argument Dask would put them on a worker, and lose them with it.
-        tasks = [delayed(functools.partial(_block_away, chain.without_draws(), n_iter))() for chain in chains]
+        blocks = [functools.partial(_block_away, chain.without_draws(), n_iter, SECONDS_AWAY) for chain in chains]
+        tasks = [delayed(block)() for block in blocks]
         for chain, longer in zip(chains, Parallel(n_jobs=n_jobs)(tasks), strict=True):
             chain.follow(longer)
 
     yield advance
 
 
-def _block_away(chain: Runnable, n_iter: int) -> Runnable:
+def _block_away(chain: Runnable, n_iter: int, seconds: float) -> Runnable:
     with threadpool_limits(limits=1, user_api="blas"):
-        _block(chain, n_iter, SECONDS_AWAY)
+        _block(chain, n_iter, seconds)
     return chain
 
 

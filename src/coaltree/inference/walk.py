@@ -1,7 +1,7 @@
 r"""A Markov chain on trees over many rows: local regrafts, a slice of every merge time, a common scale.
 
-A sweep hangs every other node anew (`local`), the odd ones and the even ones in turn: leaves and merges alike, n in
-all. Each merge time is sliced between its children's and its parent's, and the root's drawn exactly. Nothing is O(n²):
+A sweep slices each merge time between its children's and its parent's (the root's is drawn exactly), then hangs every
+other node anew (`local`), the odd ones and the even ones in turn: leaves and merges alike, n in all. Nothing is O(n²):
 but for sorting merge times, a sweep is O(n) moves of O(log n + d · near edges).
 
 Rows and merges are numbered in the order in which the first tree is drawn, so that what is near in the tree is near in

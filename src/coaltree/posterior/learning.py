@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import warnings
@@ -93,7 +92,7 @@ def learn_posterior(
         Chains, each from a start of its own. Default: 2.
     thin : int, optional
         Iterations of a chain between two kept draws. Defaults of all four are by the number of rows, in
-        `coaltree.inference.effort`: 233 and 200 draws five iterations apart for up to 1 700 rows, 100 and 100 for many.
+        `coaltree.inference.effort`: 234 and 200 draws four iterations apart for up to 1 700 rows, 100 and 100 for many.
     method : {"auto", "greedy"}
         "auto" samples. "greedy" builds the greedy tree (rule "peak") at the current covariance and noise instead, in
         every iteration, and the last one is the only tree returned.

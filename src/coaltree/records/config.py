@@ -57,7 +57,7 @@ class FeatureConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The probit's chains, and the baselines beside it."""
+    """The probit's chains, and the baselines beside it; `n_particles` of older files has no effect any more."""
 
     n_iter: int = 1000
     burn_in: int = 200

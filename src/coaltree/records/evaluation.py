@@ -101,7 +101,7 @@ def run_task(task: Task, method: str) -> Arrays:
 
 def _settings(model: ModelConfig) -> str:
     """What the probit's results depend on, as a few digits."""
-    return fingerprint([model.n_iter, model.burn_in, model.n_chains, model.n_particles])[:8]
+    return fingerprint([model.n_iter, model.burn_in, model.n_chains])[:8]
 
 
 def _factors(task: Task) -> Arrays:
@@ -143,7 +143,6 @@ def _fit_probit(task: Task, features: Arrays) -> Arrays:
         n_iter=settings.n_iter,
         burn_in=settings.burn_in,
         n_chains=settings.n_chains,
-        n_particles=settings.n_particles,
         random_state=np.random.SeedSequence([task.config.seed, task.number + 1]),
         outcome_names=task.names,
     )

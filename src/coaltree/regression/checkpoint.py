@@ -54,8 +54,8 @@ def read(path: str | os.PathLike[str], chains: list[Chain], key: str) -> None:
     parts = storage.read(path, KIND)
     if parts["key"] != key:
         raise ValueError(
-            f"checkpoint {os.fspath(path)} belongs to other data, settings or random_state. Delete it, or pass another "
-            "path."
+            f"checkpoint {os.fspath(path)} belongs to other data, settings or random_state, or to an earlier version, "
+            "which drew otherwise. Delete it, or pass another path."
         )
     for number, chain in enumerate(chains):
         own = {part.partition(".")[2]: array for part, array in parts.items() if part.startswith(f"{number}.")}

@@ -136,7 +136,6 @@ def fit_probit(
     burn_in: int = 200,
     thin: int = 1,
     n_chains: int = 2,
-    n_particles: int = 50,
     scale: float = 1.0,
     covariance: CovarianceFamily | None = None,
     n_jobs: int | None = None,
@@ -169,8 +168,6 @@ def fit_probit(
         Keep every so many of the others.
     n_chains : int
         Independent chains, from independent starts.
-    n_particles : int
-        Particles of the tree step, every tenth iteration; tree moves come every iteration.
     scale : float
         Scale of the half-t priors on the two widths of coefficients of standardised features: of their common level,
         and of their differences. Both widths are learned; anything near or above the truth does.
@@ -182,8 +179,9 @@ def fit_probit(
     random_state : int, Generator, …
         Seed.
     checkpoint : path, optional
-        File that is written every twenty seconds and at the end. If it exists, its run is continued, and ends as it
-        would have without interruption; a finished run may be made longer with a larger `n_iter`.
+        File that is written now and then, ten seconds apart or more, and at the end. If it exists, its run is
+        continued, and ends as it would have without interruption; a finished run may be made longer with a larger
+        `n_iter`.
     outcome_names : sequence of str, optional
         Names of the outcomes. Default: the columns of Y if it is a DataFrame.
     progress : bool
@@ -216,7 +214,6 @@ def fit_probit(
     if thin > n_iter - burn_in:
         raise ValueError(f"thin must not exceed n_iter − burn_in = {n_iter - burn_in}, got {thin}.")
     n_chains = check_count(n_chains, "n_chains", at_least=1)
-    n_particles = check_count(n_particles, "n_particles", at_least=1)
     if n_jobs is not None and n_jobs != -1:
         check_count(n_jobs, "n_jobs", at_least=1)
     link_code = links.LINKS[check_choice(link, "link", links.LINKS)]
@@ -230,7 +227,7 @@ def fit_probit(
     prior = default_prior(scale)
     if covariance is not None:
         prior = prior._replace(family=covariance)
-    settings = Settings(burn_in, n_particles, method, thin)
+    settings = Settings(burn_in, method, thin)
     generators = as_generator(random_state).spawn(n_chains)
     chains = run(prepared.likelihood, prior, settings, n_iter, generators, n_jobs, progress, checkpoint)
     info = {
@@ -241,7 +238,6 @@ def fit_probit(
         "burn_in": burn_in,
         "thin": thin,
         "n_chains": n_chains,
-        "n_particles": n_particles,
         "scale": float(scale),
         "random_state": seed_of(random_state),
     }
