@@ -3,6 +3,7 @@
 import warnings
 from itertools import cycle
 
+import joblib
 import numpy as np
 import pytest
 from scipy.stats import gamma
@@ -13,6 +14,7 @@ import coaltree as ct
 from coaltree.inference import effort, learn, running
 from coaltree.model.diffusion import scatter
 from coaltree.posterior.convergence import diagnose
+from tests.cluster import on_a_cluster
 from tests.seeds import seed
 
 
@@ -49,6 +51,28 @@ def test_same_seed_same_result(X):
     one, two = (ct.learn_posterior(X, n_draws=8, warmup=3, n_jobs=k) for k in (1, 2))
     assert one.covariance.tobytes() == two.covariance.tobytes()
     assert one.posterior.times.tobytes() == two.posterior.times.tobytes()
+
+
+def test_chains_may_run_in_other_processes(X, monkeypatch):
+    """They travel, go on there, and come back: the same bytes."""
+    monkeypatch.setattr(running, "SECONDS_AWAY", 0.02)
+    here = ct.learn_posterior(X, n_draws=8, warmup=20)
+    with joblib.parallel_config(backend="loky"):
+        away = ct.learn_posterior(X, n_draws=8, warmup=20, n_jobs=2)
+    assert away.posterior.times.tobytes() == here.posterior.times.tobytes()
+    assert away.covariance.tobytes() == here.covariance.tobytes()
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.filterwarnings("ignore")
+def test_a_lost_machine_changes_nothing(X):
+    def work():
+        return ct.learn_posterior(X, n_draws=200, warmup=1200, thin=4).posterior.times.tobytes()
+
+    here = work()
+    for away in on_a_cluster(work):
+        assert away == here
 
 
 def test_given_leaf_noise_stays(X):
