@@ -33,8 +33,8 @@ METHODS = (HMC, ALBERT_CHIB)
 
 # Leaves that are hung anew with their coefficients, as a fraction of all, at each iteration.
 LEAF_MOVES = 0.1
-# Sweeps of the tree an iteration. With 21 outcomes and 2 000 rows one costs a few hundredths of it. Clades mix better by
-# two to eight than by one, and which of these is best is within noise (`python -m benchmarks.probit --sweeps 1 2 4 8`).
+# Sweeps of the tree an iteration. With 21 outcomes and 2 000 rows one costs a few hundredths of it. Clades mix better
+# by two to eight than by one; which of these is best is within noise (`python -m benchmarks.probit --sweeps 1 2 4 8`).
 N_SWEEPS = 4
 # Adaptation, in burn-in only: acceptance is looked at once a window.
 WINDOW = 20
