@@ -53,7 +53,7 @@ def fit(name, X, seed):
         return choose(GaussianMixture(n_init=3, random_state=seed), grid, X)
     if name == "kernel density":
         return choose(KernelDensity(), {"bandwidth": np.geomspace(0.03, 3.0, 40)}, X)
-    return CoalescentClustering(name.split(", ")[1], n_iter=30, burn_in=10, n_particles=20, random_state=seed).fit(X)
+    return CoalescentClustering(name.split(", ")[1], random_state=seed).fit(X)
 
 
 def measure(X, seed, n_rows):

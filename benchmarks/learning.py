@@ -21,7 +21,6 @@ from sklearn.impute import KNNImputer
 
 import coaltree as ct
 from coaltree.inference import learn
-from coaltree.inference.learn import Settings
 from coaltree.metrics import distance_errors, merge_time_errors
 from coaltree.model.covariance import Spherical
 from coaltree.model.gp import GaussianProcess
@@ -61,9 +60,9 @@ def covariance_replicate(n: int, step: float, length: float, amplitude: float | 
     truth = ct.sample_tree(n, random_state=rng)
     X = ct.sample_data(truth, phi, random_state=rng)
     family = GaussianProcess(SMOOTH + NOISE, where, amplitude=amplitude, jitter=0.0)
-    learned = ct.learn_posterior(X, family, leaf_noise=0.0, random_state=replicate)
+    learned = ct.learn_posterior(X, family, leaf_noise=0.0, warmup=100, n_draws=200, thin=1, random_state=replicate)
     name = next(name for name in learned.trace if "length_scale" in name)
-    squared = np.median(learned.trace[name][learned.burn_in :]) ** 2
+    squared = np.median(learned.trace[name][:, learned.warmup :]) ** 2
     post = learned.posterior
     merge = merge_time_errors(truth, post.times, post.weights)
     distance = distance_errors(truth, post.cophenetic())
@@ -80,13 +79,21 @@ def mixing(options: Options) -> Lines:
     for k in range(1 if options.quick else 4):
         rng = np.random.default_rng([4, k])
         X = ct.sample_data(ct.sample_tree(32, random_state=rng), 9.0 * np.eye(32), random_state=rng)
-        sizes = []
-        for scale_move in (True, False):
-            chain = Settings(n_particles=10, scale_move=scale_move, learn_noise=False)
-            result = learn.run(X, Spherical(), np.zeros(32), n_iter, chain, np.random.default_rng(k))
-            values = np.log([draw.covariance.values["variance"] for draw in result.draws])
-            sizes.append(effective_sample_size(values[n_iter // 10 :]) / (0.9 * n_iter))
+        chains = [amplitudes(X, n_iter, with_scale, k) for with_scale in (True, False)]
+        sizes = [effective_sample_size(chain) / len(chain) for chain in chains]
         yield f"| {k} | {sizes[0]:.3f} | {sizes[1]:.3f} | {sizes[0] / sizes[1]:.1f} |"
+
+
+def amplitudes(X: np.ndarray, n_iter: int, with_scale: bool, seed: int) -> np.ndarray:
+    """Log amplitudes of a chain without leaf noise, the first tenth dropped."""
+    family, rng = Spherical(), np.random.default_rng(seed)
+    now, values = learn.first_guess(X, family, np.zeros(len(X))), []
+    for _ in range(n_iter):
+        now = learn.draw_covariance(learn.draw_tree(now, X, rng), X, family, rng)
+        if with_scale:
+            now = learn.draw_scale(now, X, family, False, rng)
+        values.append(float(now.covariance.values["variance"]))
+    return np.log(values[n_iter // 10 :])
 
 
 def missing(options: Options) -> Lines:
@@ -101,17 +108,17 @@ def missing(options: Options) -> Lines:
             half = rng.standard_normal((10, 20))
             phi = {"spherical": np.eye(10), "diagonal": np.diag(rng.gamma(2.0, size=10)), "wishart": half @ half.T / 20}
             X = ct.sample_data(ct.sample_tree(60, random_state=rng), 4.0 * phi[covariance], random_state=rng)
-            rows.append(imputation(X, rng, covariance=covariance, n_iter=100, burn_in=20, n_particles=10))
+            rows.append(imputation(X, rng, covariance=covariance, warmup=50, n_draws=200))
         yield f"| simulated, 60 × 10, {covariance} | " + " | ".join(f"{x:.3f}" for x in np.mean(rows, axis=0)) + " |"
     if options.data:
         Y = np.load(options.data / "osu_run1.npz")["Y"]  # frames, markers, axes
         series = Y.reshape(len(Y), -1).T
         series = (series - series.mean()) / series.std()
         kernel = RBF(10.0, (1.0, 1e3)) + WhiteKernel(1e-3, (1e-8, 1.0))
-        chain = {"n_iter": 6, "burn_in": 2} if options.quick else {"n_iter": 30, "burn_in": 10}
+        chain = {"warmup": 4, "n_draws": 16} if options.quick else {"warmup": 50, "n_draws": 100}
         rng = np.random.default_rng(6)
         where = np.arange(float(series.shape[1]))
-        found = imputation(series, rng, covariance=kernel, coordinates=where, n_particles=10, **chain)
+        found = imputation(series, rng, covariance=kernel, coordinates=where, thin=1, **chain)
         yield "| motion capture, 102 × 217, squared exponential | " + " | ".join(f"{x:.3f}" for x in found) + " |"
 
 
@@ -127,7 +134,7 @@ def imputation(X: np.ndarray, rng: np.random.Generator, **how: Any) -> list[floa
 
 
 def cost(options: Options) -> Lines:
-    """CPU milliseconds a block of one iteration (full Φ, 10 particles)."""
+    """CPU milliseconds a block of one iteration (full Φ)."""
     yield "| n | d | tree | scatter S | Φ given S | noise | scale |"
     yield "|---|---|---|---|---|---|---|"
     from coaltree.model.covariance import HuangWand
@@ -136,19 +143,23 @@ def cost(options: Options) -> Lines:
     for n, d in [(50, 10), (200, 10), (800, 10), (50, 40), (200, 40), (800, 40)][: 2 if options.quick else None]:
         rng = np.random.default_rng(7)
         X = ct.sample_data(ct.sample_tree(n, random_state=1), d, random_state=2)
-        family, chain = HuangWand(), Settings(n_particles=10)
-        now = learn.iterate(learn.first_guess(X, family, None), X, family, chain, rng)
+        family = HuangWand()
+        (start,), near = learn.first_guesses(X, family, None, 1, rng)
+        chain = learn.Chain(X, family, learn.Settings(warmup=20), start, near, rng)
+        for _ in range(20):  # until searches have found their size; compiles, too
+            chain.advance()
+        now = chain.now
         S = scatter(now.tree, X, now.leaf_noise)
         blocks: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
-            (learn.draw_tree, (now, X, chain, rng)),
+            (chain.move, (now,)),
             (scatter, (now.tree, X, now.leaf_noise)),
             (family.update, (now.covariance, S, n - 1, rng)),
-            (learn.draw_noise, (now, X, rng)),
+            (learn.draw_noise, (now, X, family, rng)),
             (learn.draw_scale, (now, X, family, True, rng)),
         ]
         spent = []
-        for k, (block, arguments) in enumerate(blocks):
-            repeats = 2 if k == 0 else 20
+        repeats = 20
+        for block, arguments in blocks:
             began = time.process_time()
             for _ in range(repeats):
                 block(*arguments)
@@ -180,7 +191,7 @@ def amplitude(options: Options) -> Lines:
         first = now.covariance.values["variance"]
         values, noises = [], []
         for _ in range(n_iter):
-            now = learn.iterate(now, X, family, Settings(n_particles=10, n_jobs=2), rng)
+            now = learn.iterate(now, X, family, rng, lambda now: learn.draw_tree(now, X, rng))  # noqa: B023
             values.append(float(now.covariance.values["variance"]))
             noises.append(now.leaf_noise[0])
         late = values[10:] or values[5:]
@@ -196,8 +207,8 @@ def noise(options: Options) -> Lines:
     yield "| s₀ | learned amplitude | log evidence, 20 particles | best log joint |"
     yield "|---|---|---|---|"
     for value in (0.0, 0.003, 0.01, 0.03, 0.1, 0.3):
-        learned = ct.learn_posterior(X, leaf_noise=value, n_iter=15, burn_in=10, n_particles=20, n_jobs=2)
-        post = learned.posterior
+        learned = ct.learn_posterior(X, leaf_noise=value, warmup=100, n_draws=50)
+        post = ct.sample_posterior(X, learned.covariance, n_particles=20, leaf_noise=value, n_jobs=2)
         yield f"| {value:g} | {learned.covariance[0, 0]:.1f} | {post.log_evidence:.0f} | {post.log_joint.max():.0f} |"
 
 

@@ -99,7 +99,7 @@ def trees(X, side):
     yield f"race, mean of {RACES}", apart.mean_tree()
     yield f"race, mean of {RACES}, Ward", apart.mean_tree("ward")
     if len(X) <= POSTERIOR_ROWS:
-        model = ct.CoalescentClustering(n_iter=20, burn_in=10, n_particles=30, random_state=0, n_clusters=2).fit(X)
+        model = ct.CoalescentClustering(random_state=0, n_clusters=2).fit(X)
         yield "posterior, MCC", model.tree_
         yield "posterior, best", model.posterior_.best_tree()
         yield "posterior, mean", model.posterior_.mean_tree()

@@ -30,7 +30,7 @@ held_out = np.delete(wine.data, slice(None, None, 4), axis=0)
 
 pipeline = make_pipeline(
     StandardScaler(),
-    ct.CoalescentClustering(n_particles=30, n_iter=20, burn_in=5, random_state=0),
+    ct.CoalescentClustering(random_state=0),
 ).fit(train)
 model = pipeline[-1]
 print(model.posterior_)

@@ -36,17 +36,16 @@ for name, covariance in {"kernel": kernel, "spherical": "spherical"}.items():
         X,
         covariance,
         coordinates=time if name == "kernel" else None,
-        n_iter=30,
-        burn_in=10,
         random_state=0,
     )
-    print(
-        f"{name:<10} log evidence at the learned values {fitted[name].posterior.log_evidence:10.1f}"
-    )
+    evidence = ct.sample_posterior(
+        X, fitted[name].covariance, leaf_noise=fitted[name].leaf_noise
+    ).log_evidence
+    print(f"{name:<10} log evidence at the learned values {evidence:10.1f}")
 
 learned = fitted["kernel"]
 low, middle, high = np.quantile(
-    learned.trace["k1__length_scale"][learned.burn_in :], [0.05, 0.5, 0.95]
+    learned.trace["k1__length_scale"][:, learned.warmup :], [0.05, 0.5, 0.95]
 )
 print(
     f"length scale {middle:.2f}, 90 % interval {low:.2f} to {high:.2f}; simulated with 3"
@@ -57,12 +56,12 @@ print(
 # to impossible under independent columns.
 
 _, (left, right) = plt.subplots(1, 2, figsize=(9.0, 4.2), layout="constrained")
-labels = learned.posterior.mcc_tree().cut(n_clusters=4)
+labels = learned.posterior.point_tree().cut(n_clusters=4)
 for row, label in zip(X, labels, strict=True):
     left.plot(time, row, color=PALETTE[label], linewidth=0.9)
 left.set_xlabel("time")
 left.set_title("Forty curves, coloured by cluster")
-tree = learned.posterior.mcc_tree()
+tree = learned.posterior.point_tree()
 plot_dendrogram(
     tree, right, support=learned.posterior.clade_support(tree), n_clusters=4
 )
@@ -76,7 +75,7 @@ right.set_title("Their tree")
 from coaltree.metrics import robinson_foulds
 
 for name, each in fitted.items():
-    found = 38 - robinson_foulds(each.posterior.mcc_tree(), truth) / 2
+    found = 38 - robinson_foulds(each.posterior.point_tree(), truth) / 2
     print(f"{name:<10} {found:.0f} of 38 clades")
 
 # %%

@@ -30,9 +30,7 @@ print(average)
 # The prior has a clock: it expects the last merge of :math:`n` leaves at time :math:`2(1 - 1/n)`. How far values wander
 # in a unit of time is the covariance, and it has to be learned or known before any density means something.
 
-learned = ct.learn_posterior(
-    X, "spherical", n_iter=30, burn_in=10, n_particles=100, random_state=0
-)
+learned = ct.learn_posterior(X, "spherical", random_state=0)
 posterior = learned.posterior
 print(f"variance a unit of time: {learned.covariance[0, 0]:.2f} (2.0 was simulated)")
 print(f"leaf noise: {learned.leaf_noise[0]:.3f} (0.010 was simulated)")
@@ -62,7 +60,7 @@ candidates = {
     "average linkage": average,
     "greedy": ct.greedy_tree(X, phi, leaf_noise=noise),
     "refined from average": ct.refine(average, X, phi, leaf_noise=noise),
-    "posterior, most credible clades": posterior.mcc_tree(),
+    "one tree of all draws": posterior.point_tree(),
 }
 print(f"{'':<34}log joint  clades missed")
 for name, tree in candidates.items():

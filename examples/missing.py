@@ -29,11 +29,9 @@ print(f"{hidden.sum()} of {hidden.size} entries are missing")
 # %%
 # Fit as usual
 # ------------
-# With missing entries the trees come from the iterations of the learner, so there is no log evidence: it is NaN.
+# Missing entries are drawn in every iteration, so each tree of the posterior goes with a table of its own.
 
-learned = ct.learn_posterior(
-    X, "diagonal", n_iter=60, burn_in=20, n_particles=30, random_state=0
-)
+learned = ct.learn_posterior(X, "diagonal", random_state=0)
 print(learned.posterior)
 
 # %%
@@ -85,9 +83,7 @@ for name, filled in {
 # :class:`~coaltree.CoalescentClustering` takes NaN in the same way. ``impute()`` returns the completed table of the
 # fit; ``impute(X)`` fills new rows, and ``predict`` and ``score_samples`` take rows with gaps.
 
-model = ct.CoalescentClustering(
-    n_particles=20, n_iter=20, burn_in=5, n_clusters=3, random_state=0
-).fit(X)
+model = ct.CoalescentClustering(n_clusters=3, random_state=0).fit(X)
 new = X[:2].copy()
 new[0, 3] = np.nan
 print(model.impute(new).round(2))

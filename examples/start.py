@@ -30,17 +30,15 @@ print(X.shape)
 # A fit
 # -----
 # :class:`~coaltree.CoalescentClustering` is a scikit-learn estimator. It learns three things together: the tree, how
-# far values wander along its branches, and how noisy each measurement is. ``random_state`` makes the result
-# reproducible, whatever the number of threads.
+# far values wander along its branches, and how noisy each measurement is. How long to run is decided by the number of
+# rows. ``random_state`` makes the result reproducible, whatever the number of threads.
 
-model = ct.CoalescentClustering(
-    n_particles=60, n_iter=40, burn_in=10, random_state=0
-).fit(X)
+model = ct.CoalescentClustering(random_state=0).fit(X)
 print(model.posterior_)
 
 # %%
-# The result is not one tree but a posterior: sixty trees with weights. One of them, in which most clades have a high
-# probability, stands for the rest, as ``tree_``.
+# The result is not one tree but a posterior: two hundred trees, drawn by two Markov chains. One tree whose clades have
+# high probabilities stands for the rest, as ``tree_``.
 #
 # The dots below are clades. The number beside a dot is the probability, in per cent, that exactly these flowers form a
 # branch of the true tree; clades below one half have no dot. Bars are 90 % intervals of the merge times.
@@ -106,21 +104,23 @@ print(tree.to_newick(support=support, digits=3)[:90], "…")
 # -------------
 # Two habits make the difference between a picture and a result.
 #
-# *Look at the chain.* The trace should wander about a level after the shaded burn-in, without a drift. The effective
-# sample size in each title is the number of independent draws that the kept part is worth.
+# *Look at the chains.* They start from different trees, and should agree: a warning says if they do not, and
+# ``convergence_`` has the numbers. After the shaded warm-up all traces should wander about the same level. The
+# effective sample size in each title is the number of independent draws that the kept part is worth.
 
 from coaltree.plots import plot_traces
 
-axes = plot_traces(model.trace_, burn_in=10)
+told = model.convergence_
+print(f"largest R-hat {max(told.r_hat.values()):.3f}; it should be close to 1")
+print(f"supports of a clade differ by {told.support_difference:.2f} between the chains")
+axes = plot_traces(model.trace_, burn_in=model.warmup_)
 axes[0].figure.suptitle("Traces of the learned quantities")
 
 # %%
 # *Fit again with another seed*, and compare the supports of the same tree. If they differ by more than you can accept,
-# use more particles and more iterations.
+# ask for more draws (``n_draws``).
 
-again = ct.CoalescentClustering(
-    n_particles=60, n_iter=40, burn_in=10, random_state=1
-).fit(X)
+again = ct.CoalescentClustering(random_state=1).fit(X)
 difference = np.abs(again.posterior_.clade_support(tree) - support)
 print(f"largest difference of a support between two seeds: {difference.max():.2f}")
 
@@ -128,7 +128,7 @@ print(f"largest difference of a support between two seeds: {difference.max():.2f
 # Where next
 # ----------
 # - :doc:`/model` explains the model with pictures, for readers who know PCA and linkage.
-# - :doc:`/choosing` tells how to choose a covariance, particles and iterations.
+# - :doc:`/choosing` tells how to choose a covariance, and how long to run.
 # - :doc:`/diagnostics` tells what to do about each number that looks wrong.
 # - :doc:`/auto_examples/regression` is about many binary outcomes, and :doc:`/auto_examples/records` about medical
 #   records.

@@ -11,8 +11,8 @@ nested = ct.sample_data(ct.sample_tree(12, random_state=4), np.eye(8), random_st
 star = rng.normal(size=(12, 8))
 figure, axes = plt.subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")
 for ax, X, title in zip(axes, (nested, star), ("Data with a hierarchy", "Twelve independent points"), strict=True):
-    learned = ct.learn_posterior(X, "spherical", n_iter=30, burn_in=10, n_particles=100, random_state=0)
+    learned = ct.learn_posterior(X, "spherical", n_draws=100, random_state=0)
     post = learned.posterior
     plot_densitree(post, ax)
-    support = post.clade_support(post.mcc_tree())[:-1]
+    support = post.clade_support(post.point_tree())[:-1]
     ax.set_title(f"{title}: mean support of a clade {support.mean():.2f}")

@@ -1,18 +1,17 @@
-"""Supports of the same clades from two seeds: straight from the sampler, and after moves."""
+"""Supports of the same clades from two seeds: of particles that choose merges in turn, and of the chain."""
 
 import numpy as np
 from matplotlib import pyplot as plt
 
 import coaltree as ct
 from coaltree.plots import PALETTE
-from coaltree.posterior.rejuvenate import rejuvenate
 
 X = ct.sample_data(ct.sample_tree(24, random_state=6), np.eye(4), random_state=7)
 figure, axes = plt.subplots(1, 2, figsize=(9.0, 4.0), layout="constrained", sharey=True)
 runs = [ct.sample_posterior(X, method="tpost", n_particles=50, random_state=seed) for seed in (0, 1)]
-moved = [rejuvenate(run, X, None, 0.0, 20, 1, seed) for seed, run in enumerate(runs)]
+chains = [ct.learn_posterior(X, np.eye(4), leaf_noise=0.0, random_state=seed).posterior for seed in (0, 1)]
 for ax, (one, two), title in zip(
-    axes, (runs, moved), ("50 particles, as sampled", "The same after 20 sweeps"), strict=True
+    axes, (runs, chains), ("50 particles of tpost", "200 draws of the chain"), strict=True
 ):
     points = np.concatenate(
         [[one.clade_support(tree)[:-1], two.clade_support(tree)[:-1]] for tree in (one.mcc_tree(), two.mcc_tree())],

@@ -31,19 +31,21 @@ def test_fitted_attributes(model):
     assert model.tree_.names == model.posterior_.names == tuple(NAMES)
     assert model.covariance_.shape == (4, 4)
     assert model.leaf_noise_.shape == (36,)
-    assert all(len(values) == 5 for values in model.trace_.values())
+    assert all(values.shape[:2] == (2, 5) for values in model.trace_.values())
+    assert model.warmup_ == 2
+    assert model.finished_
     assert np.isfinite(model.log_evidence_)
     np.testing.assert_array_equal(model.children_, model.tree_.children)
     np.testing.assert_array_equal(model.distances_, model.tree_.times)
     assert is_valid_linkage(model.linkage_)
     np.testing.assert_array_equal(model.feature_names_in_, COLUMNS)
-    assert "n_sweeps" in model.posterior_.info
+    assert model.posterior_.info["n_chains"] == model.convergence_.n_chains == 2
 
 
 def test_number_of_clusters_is_found(model):
     assert model.n_clusters_ == 3
     assert adjusted_rand_score(model.labels_, CLASSES) == 1.0
-    assert max(model.cluster_scores_, key=model.cluster_scores_.get) == 3
+    assert model.cluster_scores_[3] > 0.95 > model.cluster_scores_[1]
 
 
 @pytest.mark.parametrize(("options", "n_clusters"), [({"n_clusters": 5}, 5), ({"distance_threshold": 1e9}, 1)])
@@ -97,8 +99,11 @@ def test_same_seed_same_tree_and_clone():
 
 
 def test_precomputed_distances_give_the_same_answers():
-    table = CoalescentClustering(**QUICK, n_clusters=3).fit(X)
-    distances = CoalescentClustering(**QUICK, n_clusters=3, metric="precomputed").fit(cdist(X, X, "sqeuclidean"))
+    # A single chain, because the starts of further ones are moved along columns, and these differ by a rotation.
+    table = CoalescentClustering(**QUICK, n_clusters=3, n_chains=1).fit(X)
+    distances = CoalescentClustering(**QUICK, n_clusters=3, n_chains=1, metric="precomputed").fit(
+        cdist(X, X, "sqeuclidean")
+    )
     assert distances.covariance_[0, 0] == pytest.approx(table.covariance_[0, 0], rel=1e-6)
     np.testing.assert_array_equal(distances.labels_, table.labels_)
     new = cdist(X[:3] + 0.3, X, "sqeuclidean")
@@ -190,9 +195,8 @@ def test_greedy_by_neighbours(monkeypatch):
     np.testing.assert_array_equal(every.tree_.children, exact.tree_.children)
     np.testing.assert_allclose(every.tree_.times, exact.tree_.times, rtol=1e-8)
     # The point of it: nowhere is there room for all pairs.
+    monkeypatch.setattr("coaltree.inference.start.ALL_PAIRS", 10)
     monkeypatch.setattr(memory, "available_memory", lambda: 4 * len(X) * (len(X) - 1) - 1)
-    with pytest.raises(MemoryError):
-        CoalescentClustering(**QUICK, method="greedy").fit(X)
     few = CoalescentClustering(**QUICK, method="greedy", neighbors=5).fit(X)
     assert few.n_clusters_ == 3
 

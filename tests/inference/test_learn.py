@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
-from coaltree.inference import learn
+from coaltree.inference import learn, start
 from coaltree.inference.learn import Chain, Settings, Unknowns
 from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, Spherical
 from coaltree.model.diffusion import log_likelihood
@@ -96,7 +96,7 @@ def test_missing_entries_drawn_as_if_columns_were_independent_are_noticed(monkey
     assert smallest_p_value(family, gaps=True) < 1e-4
 
 
-def draw_columns(now, X, rng, by_columns=True):
+def draw_columns(now, X, rng):
     variances = np.diag(now.covariance.matrix())
     return now._replace(missing=impute_columns(now.tree, X, variances, now.leaf_noise, rng))
 
@@ -129,8 +129,8 @@ def test_scale_move_improves_mixing(monkeypatch):
 
     def autocorrelation():
         family = Spherical()
-        (start,), near = learn.first_guesses(X, family, None, 1, np.random.default_rng(1))
-        chain = Chain(X, family, Settings(warmup=50), start, near, np.random.default_rng(2))
+        (first,), near = learn.first_guesses(X, family, None, 1, np.random.default_rng(1))
+        chain = Chain(X, family, Settings(warmup=50), first, near, np.random.default_rng(2))
         for _ in range(300):
             chain.advance()
         x = np.log(chain.trace["variance"][50:])
@@ -218,10 +218,10 @@ def chain_over(X, family, number, warmup=20, leaf_noise=None, **how):
 def test_chains_start_from_different_trees():
     X = ct.sample_data(ct.sample_tree(60, random_state=1), 4, random_state=2)
     starts, near = learn.first_guesses(X, Spherical(), None, 3, np.random.default_rng(0))
-    trees = [start.tree for start in starts]
+    trees = [each.tree for each in starts]
     distances = [ct.metrics.robinson_foulds(trees[0], tree) for tree in trees[1:]]
-    assert all(0 < distance for distance in distances)
-    assert near.shape == (60, learn.N_NEAR)
+    assert all(distance > 0 for distance in distances)
+    assert near.shape == (60, start.N_NEAR)
     assert all(np.all(np.diff(tree.times, prepend=0.0) > 0) for tree in trees)
 
 
@@ -251,8 +251,8 @@ def test_ranks_of_the_truth_are_uniform():
     for replicate in range(120):
         rng = np.random.default_rng(seed(1000 + replicate))
         now, X = simulate(family, True, rng)
-        (start,), near = learn.first_guesses(X, family, None, 1, rng)
-        chain = Chain(X, family, Settings(warmup=40, thin=6), start, near, rng)
+        (first,), near = learn.first_guesses(X, family, None, 1, rng)
+        chain = Chain(X, family, Settings(warmup=40, thin=6), first, near, rng)
         for _ in range(40 + 6 * 19):
             chain.advance()
         drawn = np.array(

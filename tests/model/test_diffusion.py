@@ -6,6 +6,7 @@ from scipy.stats import multivariate_normal
 
 import coaltree as ct
 from coaltree.model import diffusion
+from tests.reference.missing import nodes_given_leaves
 from tests.seeds import seed
 
 N, D = 7, 3
@@ -158,3 +159,14 @@ def test_zero_length_merges_are_finite_in_messages():
     X = np.array([[1.0], [1.0], [3.0]])
     assert np.all(np.isfinite(diffusion.node_posterior(tree, X).mean))
     assert ct.log_joint(tree, X) == np.inf
+
+
+def test_nodes_are_what_the_plain_twin_says(tree, X):
+    up = diffusion.messages(tree, X, NOISE)
+    noise = np.random.default_rng(2).standard_normal((3, 2 * N - 1, D)) @ np.linalg.cholesky(PHI).T
+    mean, variance, nodes = nodes_given_leaves(tree, up, noise)
+    posterior = diffusion.node_posterior(tree, X, NOISE)
+    np.testing.assert_allclose(posterior.mean, mean, rtol=1e-12)
+    np.testing.assert_allclose(posterior.variance, variance, rtol=1e-12)
+    drawn = diffusion.sample_nodes(tree, X, PHI, NOISE, size=3, random_state=2)
+    np.testing.assert_allclose(drawn, nodes, rtol=1e-12)

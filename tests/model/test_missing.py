@@ -6,6 +6,7 @@ from scipy import stats
 
 import coaltree as ct
 from coaltree.model import diffusion, missing
+from tests.reference import missing as plain_missing
 from tests.seeds import seed
 
 N, D = 7, 3
@@ -106,3 +107,21 @@ def test_a_full_covariance_cannot_be_integrated_over(tree, rng):
     X[:, 1] = np.nan
     with pytest.raises(ValueError, match=r"no entry at all in column\(s\) 1"):
         ct.log_joint(tree, X)
+
+
+def test_kernels_draw_what_their_plain_twins_draw(tree, rng):
+    """The same numbers from the same stream: gaps anywhere, rows and columns with nothing, merges at time 0."""
+    X = table(tree, rng)
+    X[:, 1] = np.nan
+    tied = ct.Tree(tree.children, np.maximum(tree.times - tree.times[2], 0.0))
+    phi = np.cov(rng.normal(size=(D, 9)))
+    centres, spread = rng.normal(size=X.shape), rng.random(N)
+    for case in (
+        lambda by, r: by.impute_columns(tree, X[:, [0, 2]], VARIANCES[[0, 2]], NOISE, r),
+        lambda by, r: by.impute_columns(tied, X[:, [0, 2]], VARIANCES[[0, 2]], NOISE, r),
+        lambda by, r: by.impute_rows(X, centres, spread, np.linalg.inv(phi), r),
+    ):
+        found, plain = (case(by, np.random.default_rng(3)) for by in (missing, plain_missing))
+        np.testing.assert_allclose(found.expected, plain.expected, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(found.drawn, plain.drawn, rtol=1e-12, atol=1e-12)
+        assert np.abs(found.drawn - found.expected).max() > 0.01

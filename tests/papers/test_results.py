@@ -60,6 +60,8 @@ def worse(quick, full, path=""):
     """Measures of a quick summary that are larger than the full run's by more than so many standard errors."""
     found = []
     for key, value in quick.items():
+        if key not in full:  # a method that the full run did not have yet
+            continue
         if isinstance(value, dict) and {"mean", "se"} <= value.keys():
             # Few replicates may happen to lie close together: the spread of the full run speaks too.
             error = max(value["se"], full[key]["sd"] * value["se"] / value["sd"])

@@ -310,7 +310,13 @@ def test_checkpoints_that_do_not_fit(X, tmp_path):
     path = tmp_path / "run.npz"
     options = {"n_draws": 2, "warmup": 1, "thin": 1, "checkpoint": path}
     ct.learn_posterior(X, **options)
-    for change in ({"random_state": 1}, {"covariance": "diagonal"}, {"n_chains": 3}, {"leaf_noise": 0.1}, {"warmup": 2}):
+    for change in (
+        {"random_state": 1},
+        {"covariance": "diagonal"},
+        {"n_chains": 3},
+        {"leaf_noise": 0.1},
+        {"warmup": 2},
+    ):
         with pytest.raises(ValueError, match="belongs to a run with other data, settings or seed"):
             ct.learn_posterior(X, **{**options, **change})
     with pytest.raises(ValueError, match="belongs to a run"):

@@ -45,8 +45,9 @@ def axis_wise_matern(side: int) -> GaussianProcess:
 
 def learn(X: np.ndarray, family: object, leaf_noise: object, rng: np.random.Generator) -> ct.LearnedPosterior:
     """Covariance, and leaf noise if wanted, learned with greedy trees."""
+    warmup = N_ITER // 2
     return ct.learn_posterior(
-        X, family, leaf_noise=leaf_noise, n_iter=N_ITER, burn_in=N_ITER // 2, method="greedy", random_state=rng
+        X, family, leaf_noise=leaf_noise, n_draws=N_ITER - warmup, warmup=warmup, method="greedy", random_state=rng
     )
 
 

@@ -72,8 +72,8 @@ def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, progress: 
     if not model.finished_:
         told.insert(
             0,
-            f"Stopped early, after {info['iterations']} of {info['iterations_wanted']} iterations of each chain: results "
-            "are of what was done by then.",
+            f"Stopped early, after {info['iterations']} of {info['iterations_wanted']} iterations of each chain: "
+            "results are of what was done by then.",
         )
     posterior = replace(model.posterior_, names=names)
     scores = getattr(model, "cluster_scores_", {})

@@ -16,8 +16,9 @@ from coaltree.inference.effort import N_CHAINS
 from coaltree.posterior import predict
 from coaltree.posterior.embedding import embed, embed_new
 from coaltree.posterior.learning import learn_posterior
+from coaltree.posterior.locate import Given
 from coaltree.posterior.partition import score_clusters
-from coaltree.posterior.predict import Attachment, Fit, Given
+from coaltree.posterior.predict import Attachment, Fit
 from coaltree.posterior.sampling import leaf_names, sample_posterior
 from coaltree.validation import check_choice, check_count
 
@@ -82,7 +83,8 @@ class CoalescentClustering(
     Attributes
     ----------
     tree_ : Tree
-        One tree made of all draws (`TreePosterior.point_tree`); its leaves are named by the index of a DataFrame with string labels.
+        One tree made of all draws (`TreePosterior.point_tree`); its leaves are named by the index of a DataFrame with
+        string labels.
     posterior_ : TreePosterior
         All trees.
     covariance_ : array (d, d)
@@ -240,7 +242,11 @@ class CoalescentClustering(
             self._log_evidence = self.posterior_.log_evidence
             if not self.has_missing_ and len(self.completed_) <= MOST_FOR_EVIDENCE and math.isnan(self._log_evidence):
                 self._log_evidence = sample_posterior(
-                    self.completed_, self.compact_covariance_, leaf_noise=self.leaf_noise_, n_particles=100, n_jobs=self.n_jobs
+                    self.completed_,
+                    self.compact_covariance_,
+                    leaf_noise=self.leaf_noise_,
+                    n_particles=100,
+                    n_jobs=self.n_jobs,
                 ).log_evidence
         return self._log_evidence
 

@@ -103,7 +103,12 @@ def _check(model: Any) -> int:
     d, draws = table[1], {name: len(np.atleast_1d(getattr(model, name))) for name in _DRAWS}
     if not set(draws.values()) <= {1, len(model.posterior_)}:
         raise ValueError(f"there must be one draw, or one for each of {len(model.posterior_)} trees, got {draws}.")
-    shapes = {"completed_": (n, d), "compact_covariance_": (d, d)[: model.compact_covariance_.ndim], "leaf_noise_": (n,), "labels_": (n,)}
+    shapes = {
+        "completed_": (n, d),
+        "compact_covariance_": (d, d)[: model.compact_covariance_.ndim],
+        "leaf_noise_": (n,),
+        "labels_": (n,),
+    }
     shapes["leaf_noises_"] = (draws["leaf_noises_"], n)
     shapes["covariances_"] = (draws["covariances_"], d, d)[: 2 if model.covariances_.ndim == 2 else 3]
     for name, wanted in shapes.items():

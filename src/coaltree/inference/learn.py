@@ -27,47 +27,30 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
-from coaltree.inference.due import PEAK
-from coaltree.inference.graph import build_by_graph, refuse_copies
-from coaltree.inference.greedy import build
 from coaltree.inference.neighbors import nearest
+from coaltree.inference.start import N_NEAR, Near, Unknowns, apart, first_guess, first_guesses, greedy_start
 from coaltree.inference.walk import Walk
 from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
 from coaltree.model.covariance import CovarianceFamily, Fixed, Spherical, State
-from coaltree.model.diffusion import log_density, pair_distances, pass_up, sample_nodes, scatter
+from coaltree.model.diffusion import log_density, pass_up, sample_nodes, scatter
 from coaltree.model.family import Integrated, diagonal_only
 from coaltree.model.roots import DenseRoot
 from coaltree.model.slice import slice_step
 from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
-Near = npt.NDArray[np.int32]
 
 # Leaf noise below this is nothing beside rounding; the bound keeps a flat tail from wandering off.
 SMALLEST_NOISE = math.exp(-40.0)
 AUTO, GREEDY = "auto", "greedy"
+__all__ = ["Chain", "Settings", "Unknowns", "first_guess", "first_guesses", "iterate"]
 # Draws of missing entries and moves of the tree in turn, an iteration.
 N_TURNS = 3
 # Slices of the common scale, an iteration.
 N_SCALES = 3
-# Near rows of every row: candidates of the greedy start, and where searches for an edge begin.
-N_NEAR = 12
 # Up to this many rows are sorted by their distance, all of them, where a tree is drawn afresh.
 FEW_ROWS = 64
-# The start of up to this many rows is the greedy tree of all pairs, of more that of near ones.
-ALL_PAIRS = 1500
-# Further chains start from rows moved by this fraction of the distance to the next.
-JITTER = 0.5
-
-
-class Unknowns(NamedTuple):
-    """One value of everything that is learned."""
-
-    tree: Tree
-    covariance: State
-    leaf_noise: Floats  # (n,)
-    missing: missing.Imputed | None = None  # entries of X that are NaN
 
 
 class Settings(NamedTuple):
@@ -78,66 +61,6 @@ class Settings(NamedTuple):
     learn_noise: bool = True
     greedy: bool = False
     neighbors: int | None = None  # candidates of each cluster of a greedy tree, all if None
-
-
-# ---- where chains start
-
-
-def first_guess(X: Floats, family: CovarianceFamily, leaf_noise: Floats | None) -> Unknowns:
-    """Begin with the covariance of the data and the greedy tree by peaks."""
-    return first_guesses(X, family, leaf_noise, 1, np.random.default_rng(0))[0][0]
-
-
-def first_guesses(
-    X: Floats, family: CovarianceFamily, leaf_noise: Floats | None, n_chains: int, rng: np.random.Generator
-) -> tuple[list[Unknowns], Near]:
-    """Where each chain starts, and the near rows of every row, (n, k).
-
-    All begin with the covariance of the data. The first has the greedy tree by peaks, the others the same of rows moved
-    at random by about half the way to the next row, so that their clades differ at every level.
-    """
-    # Learned noise starts at half the time by which half of the lineages are expected to have merged, 2/n.
-    noise = np.full(len(X), 1.0 / len(X)) if leaf_noise is None else leaf_noise
-    complete = not np.isnan(X).any()
-    variances = np.nanvar(X, axis=0)
-    if diagonal_only(family):
-        covariance = family.start(variances)
-    else:
-        covariance = family.start(np.atleast_2d(np.cov(X, rowvar=False)) if complete else np.diag(variances))
-    rows = covariance.whiten(X if complete else _crudely_filled(X))
-    index, distance = nearest(rows, N_NEAR)
-    refuse_copies(rows, noise, (index, distance))
-    step = JITTER * np.sqrt(distance[:, :1] / rows.shape[1])
-    starts = []
-    for k in range(n_chains):
-        moved = rows if k == 0 else rows + step * rng.standard_normal(rows.shape)
-        near = (index, distance) if k == 0 else None
-        starts.append(Unknowns(_apart(_greedy_tree(moved, noise, near)), covariance, noise))
-    if not complete:
-        starts = [draw_missing(start, X, rng, by_columns=True) for start in starts]
-    return starts, index
-
-
-def _greedy_tree(rows: Floats, noise: Floats, near: tuple[Near, Floats] | None, neighbors: int | None = None) -> Tree:
-    if neighbors is None and len(rows) <= ALL_PAIRS:
-        return Tree(*build(pair_distances(rows), rows.shape[1], noise, PEAK))
-    return Tree(*build_by_graph(rows, noise, PEAK, neighbors or N_NEAR, near))
-
-
-def _apart(tree: Tree) -> Tree:
-    """Part merges that are tied, as those of equal rows are: slices cannot move what has no room."""
-    steps = np.arange(1.0, tree.n_leaves)
-    return Tree(tree.children, tree.times + steps * (1e-9 * (tree.times[-1] + 1e-9) / tree.n_leaves), tree.names)
-
-
-def _crudely_filled(X: Floats) -> Floats:
-    """X with missing entries from near rows, compared on the columns they share; of many rows, means of columns."""
-    from sklearn.impute import KNNImputer  # slow to import
-
-    if len(X) <= ALL_PAIRS:
-        scale = np.maximum(np.nanstd(X, axis=0), 1e-300)
-        return np.asarray(KNNImputer(n_neighbors=3).fit_transform(X / scale) * scale)
-    return np.where(np.isnan(X), np.nanmean(X, axis=0), X)
 
 
 def filled(X: Floats, now: Unknowns) -> Floats:
@@ -281,12 +204,9 @@ def draw_scale(
     return scaled(log_c)
 
 
-def draw_missing(now: Unknowns, X: Floats, rng: np.random.Generator, by_columns: bool = False) -> Unknowns:
-    """Missing entries given the rest: jointly and exactly if Φ is diagonal, else given a draw of the internal nodes.
-
-    `by_columns` takes a full Φ for diagonal, where nothing was drawn before.
-    """
-    if now.covariance.is_diagonal or by_columns:
+def draw_missing(now: Unknowns, X: Floats, rng: np.random.Generator) -> Unknowns:
+    """Missing entries given the rest: jointly and exactly if Φ is diagonal, else given a draw of the internal nodes."""
+    if now.covariance.is_diagonal:
         variances = now.covariance.variances()
         return now._replace(missing=missing.impute_columns(now.tree, X, variances, now.leaf_noise, rng))
     n = len(X)
@@ -305,7 +225,7 @@ def iterate(
     move: Callable[[Unknowns], Unknowns],
     learn_noise: bool = True,
 ) -> Unknowns:
-    """One iteration: a Markov kernel that leaves p(t, π, Φ, s₀, missing | X) unchanged, as `move` leaves p(t, π | …)."""
+    """One iteration: leaves p(t, π, Φ, s₀, missing | X) unchanged, if `move` leaves p(t, π | the rest) unchanged."""
     now = move(now)
     seen = what_counts(now, X)
     now = draw_covariance(now, seen, family, rng)
@@ -364,7 +284,13 @@ class Chain:
     """A chain and what it has drawn so far. `advance` makes it longer; nothing else changes it."""
 
     def __init__(
-        self, X: Floats, family: CovarianceFamily, settings: Settings, start: Unknowns, near: Near, rng: np.random.Generator
+        self,
+        X: Floats,
+        family: CovarianceFamily,
+        settings: Settings,
+        start: Unknowns,
+        near: Near,
+        rng: np.random.Generator,
     ) -> None:
         self.X, self.family, self.settings = X, family, settings
         self.rng = rng
@@ -396,7 +322,7 @@ class Chain:
     def build(self, now: Unknowns) -> Unknowns:
         """Make the greedy tree, given the rest."""
         rows = now.covariance.whiten(filled(self.X, now))
-        return now._replace(tree=_apart(_greedy_tree(rows, now.leaf_noise, None, self.settings.neighbors)))
+        return now._replace(tree=apart(greedy_start(rows, now.leaf_noise, None, self.settings.neighbors)))
 
     def adapt(self) -> None:
         """Let searches follow the chain, and look for near rows again where Φ may have turned."""

@@ -4,13 +4,13 @@ A subtree S is cut and hung anew on the rest of the tree T, as in `moves`; but n
 found best first, from where a search starts: the best edge seen so far shows its parent's, its sibling's and its
 children's edges, until there are enough. There are two ways to start, and each leaves the posterior as it is:
 
-**Anchored.** Some leaf of S is drawn, and rows near it that are not in S: a fixed list of near rows. Their edges in T are
-where the search starts. All of this depends on T and S alone, not on where S hung, so it is the same for the way back:
+**Anchored.** Some leaf of S is drawn, and rows near it that are not in S, from a fixed list. Their edges in T are where
+the search starts. All of this depends on T and S alone, not on where S hung, so it is the same for the way back:
 
     accept with probability min(1, f(new) q(old) / f(old) q(new)),   q(old) = 0 if the old edge was not found.
 
-**Around the old place.** The search starts there. The way back would start at the new place, so that is surveyed as well,
-and has a q of its own.
+**Around the old place.** The search starts there. The way back would start at the new place, so that is surveyed as
+well, and has a q of its own.
 
 f is exact: its Λ is that of all merges (`lineages`). The proposal q takes Λ from a clock that stays as it is.
 
@@ -87,8 +87,9 @@ class Local(NamedTuple):
 def make_search(n: int) -> Search:
     """Room for searches in trees of n leaves."""
     size = 2 * n - 1
-    floats = [np.empty(size) for _ in range(6)]
-    survey = Survey(np.empty(size, dtype=np.int64), *floats, np.empty((2, attachment.N_KNOTS)))
+    below, above, span, peak, width, mass = np.empty((6, size))
+    knots = np.empty((2, attachment.N_KNOTS))
+    survey = Survey(np.empty(size, dtype=np.int64), below, above, span, peak, width, mass, knots)
     stamps = np.zeros((2, 2 * n), dtype=np.int64)
     now = np.zeros(2, dtype=np.int64)
     return Search(survey, stamps[0], stamps[1], now, np.empty(size, np.int64), np.empty(2 * n, np.int64))
@@ -292,7 +293,9 @@ def draw_found(state: Local, cut: int, node: int, stream: Stream) -> float:
     """A time on an edge from the proposal."""
     survey = state.search.survey
     mass_found(state, cut, node)
-    return attachment.draw_time(edge_at(state, survey, cut, node), float(state.mean.shape[1]), 1.0, survey.knots, stream)
+    return attachment.draw_time(
+        edge_at(state, survey, cut, node), float(state.mean.shape[1]), 1.0, survey.knots, stream
+    )
 
 
 @borrowing
@@ -313,7 +316,8 @@ def log_proposal(state: Local, cut: int, node: int, time: float, log_total: floa
         log_shape = log_likelihood(edge, d, time) - (time - edge.low) - gig.log_local(d, eps, 1.0, r) + math.log(2.0)
     else:
         log_shape = interpolate(survey.knots, time) - log_mass
-    return survey.log_mass[node] - log_total + log_shape
+    log_edge: float = survey.log_mass[node] - log_total
+    return log_edge + log_shape
 
 
 @inline

@@ -1,8 +1,8 @@
 r"""A Markov chain on trees over many rows: local regrafts, a slice of every merge time, a common scale.
 
-A sweep hangs every other node anew (`local`), the odd ones and the even ones in turn: leaves and merges alike, n in all.
-Then each merge time is sliced between its children's and its parent's, and the root's drawn exactly. Nothing is O(n²), and
-all but sorting merge times is O(n) moves of O(log n + d · near edges).
+A sweep slices each merge time between its children's and its parent's (the root's is drawn exactly), then hangs every
+other node anew (`local`), the odd ones and the even ones in turn: leaves and merges alike, n in all. Nothing is O(n²):
+but for sorting merge times, a sweep is O(n) moves of O(log n + d · near edges).
 
 Rows and merges are numbered in the order in which the first tree is drawn, so that what is near in the tree is near in
 memory. How many edges a search finds, and the clock of its proposal, follow the chain in warm-up and then stay.
@@ -139,7 +139,7 @@ def draw_order(children: Ints, out: Ints) -> None:
     """Number all nodes by where they are in a drawing of the tree: leaves 0 … n−1, merges from n, out (2n−1,)."""
     n = children.shape[0] // 2
     origin = 2 * n - 1
-    node, before, leaves, merges = children[origin, 0], origin, 0, n
+    node, leaves, merges = children[origin, 0], 0, n
     stack = np.empty(n, dtype=np.int64)
     depth = 0
     while True:

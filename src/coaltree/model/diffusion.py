@@ -302,6 +302,20 @@ def _from_parent(up: Messages, tree: Tree) -> tuple[Floats, Floats]:
     return share, share * branch
 
 
+@kernel
+def _pass_down(
+    parents: Ints, mean: Floats, share: Floats, conditional: Floats, out_nodes: Floats, out_variance: Floats
+) -> None:
+    """From the root's to all values and variances; `out_nodes` (size, 2n−1, d) has N(0, Φ) noise to begin with."""
+    for node in range(share.size - 1, -1, -1):
+        parent, spread = parents[node], math.sqrt(conditional[node])
+        out_variance[node] = conditional[node] + share[node] ** 2 * out_variance[parent]
+        for k in range(out_nodes.shape[0]):
+            for column in range(mean.shape[1]):
+                centre = mean[node, column] + share[node] * (out_nodes[k, parent, column] - mean[node, column])
+                out_nodes[k, node, column] = centre + spread * out_nodes[k, node, column]
+
+
 def node_posterior(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> NodePosterior:
     """Posterior mean and variance (in units of Φ) of all 2n − 1 nodes given all leaves: the downward pass.
 
@@ -309,37 +323,26 @@ def node_posterior(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> NodePosterior:
     """
     up = messages(tree, X, leaf_noise)
     share, conditional = _from_parent(up, tree)
-    parents = tree.parents()
-    mean, variance = up.mean.copy(), up.variance.copy()
-    for node in range(2 * tree.n_leaves - 3, -1, -1):
-        parent = parents[node]
-        mean[node] += share[node] * (mean[parent] - mean[node])
-        variance[node] = conditional[node] + share[node] ** 2 * variance[parent]
-    return NodePosterior(mean, variance)
+    nodes = np.zeros((1, *up.mean.shape))
+    nodes[:, -1] = up.mean[-1]
+    variance = up.variance.copy()
+    _pass_down(tree.parents(), up.mean, share, conditional, nodes, variance)
+    return NodePosterior(nodes[0], variance)
 
 
 def sample_nodes(
-    tree: Tree,
-    X: Any,
-    covariance: Any = None,
-    leaf_noise: Any = 0.0,
-    size: int = 1,
-    random_state: RandomState = None,
+    tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any = 0.0, size: int = 1, random_state: RandomState = None
 ) -> Floats:
     """Draw the values of all nodes jointly given the leaves, shape (size, 2n−1, d)."""
     X = check_data(X)
     size = check_count(size, "size", at_least=1)
     up = messages(tree, X, leaf_noise)
     share, conditional = _from_parent(up, tree)
-    parents = tree.parents()
     d = X.shape[1]
     phi = root_of(check_covariance(covariance, d))
     nodes = phi.colour(as_generator(random_state).standard_normal((size, 2 * tree.n_leaves - 1, d)))
-    root = 2 * tree.n_leaves - 2
-    nodes[:, root] = up.mean[root] + math.sqrt(up.variance[root]) * nodes[:, root]
-    for node in range(root - 1, -1, -1):
-        centre = up.mean[node] + share[node] * (nodes[:, parents[node]] - up.mean[node])
-        nodes[:, node] = centre + math.sqrt(conditional[node]) * nodes[:, node]
+    nodes[:, -1] = up.mean[-1] + math.sqrt(up.variance[-1]) * nodes[:, -1]
+    _pass_down(tree.parents(), up.mean, share, conditional, nodes, up.variance)
     return nodes
 
 

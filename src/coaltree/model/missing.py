@@ -108,29 +108,75 @@ def log_likelihood(tree: Tree, X: Floats, variances: Floats, leaf_noise: Floats)
     return -0.5 * float(up.log_variance.sum() + exponent + constant)
 
 
+@kernel
+def _descend_columns(parents: Ints, times: Floats, variance: Floats, out_mean: Floats, out_drawn: Floats) -> None:
+    """From messages to means given all entries, and from N(0, Φ) noise to joint draws, both (2n−1, d)."""
+    root, d = parents.size - 1, out_mean.shape[1]
+    for j in range(d):
+        out_drawn[root, j] = out_mean[root, j] + math.sqrt(variance[root, j]) * out_drawn[root, j]
+    for node in range(root - 1, -1, -1):
+        parent = parents[node]
+        branch = max(times[parent] - times[node], 0.0)
+        for j in range(d):
+            own, mean = variance[node, j], out_mean[node, j]
+            # How much of its parent a node takes over: all of it where nothing is known below.
+            share = own / (own + branch) if branch > 0.0 and own < math.inf else 1.0
+            out_mean[node, j] = mean + share * (out_mean[parent, j] - mean)
+            centre = mean + share * (out_drawn[parent, j] - mean)
+            out_drawn[node, j] = centre + math.sqrt(share * branch) * out_drawn[node, j]
+
+
 def impute_columns(tree: Tree, X: Floats, variances: Floats, leaf_noise: Floats, rng: np.random.Generator) -> Imputed:
     """Draw all missing entries jointly given the tree and Φ = diag(variances), exactly, and give their means."""
     n, d = X.shape
     up = column_messages(tree, X, leaf_noise)
-    parents, times = tree.parents(), tree.node_times()
-    noise = rng.standard_normal((2 * n - 1, d)) * np.sqrt(variances)
-    root = 2 * n - 2
-    drawn, expected = np.empty((2 * n - 1, d)), np.empty((2 * n - 1, d))
-    expected[root] = up.mean[root]
-    drawn[root] = up.mean[root] + np.sqrt(up.variance[root]) * noise[root]
-    for node in range(root - 1, -1, -1):
-        parent = parents[node]
-        branch = max(times[parent] - times[node], 0.0)
-        own = up.variance[node]
-        # How much of its parent a node takes over: all of it where nothing is known below.
-        with np.errstate(invalid="ignore"):
-            share = np.where(np.isinf(own), 1.0, own / (own + branch)) if branch > 0 else np.ones(d)
-        expected[node] = up.mean[node] + share * (expected[parent] - up.mean[node])
-        drawn[node] = up.mean[node] + share * (drawn[parent] - up.mean[node]) + np.sqrt(share * branch) * noise[node]
+    expected, drawn = up.mean, rng.standard_normal((2 * n - 1, d)) * np.sqrt(variances)
+    _descend_columns(tree.parents(), tree.node_times(), up.variance, expected, drawn)
     # A node is the true value of its leaf; an entry would have been seen with noise.
     seen = drawn[:n] + np.sqrt(leaf_noise)[:, None] * rng.standard_normal((n, d)) * np.sqrt(variances)
     unknown = np.isnan(X)
     return Imputed(seen[unknown], expected[:n][unknown])
+
+
+@kernel
+def _solve_rows(
+    X: Floats, centres: Floats, spread: Floats, precision: Floats, out_expected: Floats, out_drawn: Floats
+) -> None:
+    """Means of missing entries, and from N(0, 1) noise to their draws, in the order of the entries, row by row."""
+    d = X.shape[1]
+    gaps, factor = np.empty(d, dtype=np.int64), np.empty((d, d))
+    done = 0
+    for i in range(len(X)):
+        q = 0
+        for j in range(d):
+            if math.isnan(X[i, j]):
+                gaps[q] = j
+                q += 1
+        expected, noise = out_expected[done : done + q], out_drawn[done : done + q]
+        # Q_MM = F Fᵀ, and its pull on the gaps, both row by row.
+        for a in range(q):
+            pull = 0.0
+            for j in range(d):
+                if not math.isnan(X[i, j]):
+                    pull += precision[gaps[a], j] * (X[i, j] - centres[i, j])
+            for b in range(a + 1):
+                rest = precision[gaps[a], gaps[b]]
+                for c in range(b):
+                    rest -= factor[a, c] * factor[b, c]
+                factor[a, b] = math.sqrt(rest) if a == b else rest / factor[b, b]
+            for c in range(a):
+                pull -= factor[a, c] * expected[c]
+            expected[a] = pull / factor[a, a]
+        for a in range(q - 1, -1, -1):
+            for c in range(a + 1, q):
+                expected[a] -= factor[c, a] * expected[c]
+                noise[a] -= factor[c, a] * noise[c]
+            expected[a] /= factor[a, a]
+            noise[a] /= factor[a, a]
+        for a in range(q):
+            expected[a] = centres[i, gaps[a]] - expected[a]
+            noise[a] = expected[a] + math.sqrt(spread[i]) * noise[a]
+        done += q
 
 
 def impute_rows(X: Floats, centres: Floats, spread: Floats, precision: Floats, rng: np.random.Generator) -> Imputed:
@@ -139,13 +185,7 @@ def impute_rows(X: Floats, centres: Floats, spread: Floats, precision: Floats, r
     `centres` (n, d) are the values of the leaves' parents, `spread` (n,) branch plus leaf noise, `precision` Q = Φ⁻¹.
     With M missing and O observed the draw is N(c_M − Q_MM⁻¹ Q_MO (x_O − c_O), spread · Q_MM⁻¹).
     """
-    drawn, expected = X.copy(), X.copy()
-    unknown = np.isnan(X)
-    for i in np.flatnonzero(unknown.any(axis=1)):
-        gaps, known = unknown[i], ~unknown[i]
-        factor = np.linalg.cholesky(precision[np.ix_(gaps, gaps)])
-        pull = precision[np.ix_(gaps, known)] @ (X[i, known] - centres[i, known])
-        expected[i, gaps] = centres[i, gaps] - np.linalg.solve(factor.T, np.linalg.solve(factor, pull))
-        noise = np.linalg.solve(factor.T, rng.standard_normal(int(gaps.sum())))
-        drawn[i, gaps] = expected[i, gaps] + math.sqrt(spread[i]) * noise
-    return Imputed(drawn[unknown], expected[unknown])
+    drawn = rng.standard_normal(np.count_nonzero(np.isnan(X)))
+    expected = np.empty_like(drawn)
+    _solve_rows(X, centres, spread, precision, expected, drawn)
+    return Imputed(drawn, expected)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.posterior.consensus import clade_ids, support_of_clades
+from coaltree.posterior.clades import clade_ids, support_of_clades
 from coaltree.posterior.diagnostics import FEWEST, effective_size, r_hat
 
 Floats = npt.NDArray[np.float64]
@@ -98,7 +98,7 @@ def _or(value: float, default: float = math.inf) -> float:
 
 
 def diagnose(trace: Mapping[str, Floats], children: npt.NDArray[Any], n_chains: int) -> Convergence:
-    """Judge traces (C, I) without warm-up, and trees (M, n−1, 2) that are draws of the first chain, the second, …"""
+    """Judge traces (C, I) without warm-up, and trees (M, n−1, 2): draws of the first chain, then of the second."""
     judged = {name: np.asarray(trace[name], dtype=np.float64) for name in JUDGED if name in trace}
     difference, correlation = compare_supports(children, n_chains)
     return Convergence(

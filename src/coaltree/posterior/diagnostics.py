@@ -24,7 +24,7 @@ def effective_size(draws: Floats, method: str = "bulk") -> float:
     """
     if draws.shape[1] < FEWEST or not np.isfinite(draws).all() or np.ptp(draws) == 0.0:
         return math.nan
-    from arviz_stats.base import array_stats  # slow to import
+    from arviz_stats.base.array import array_stats  # slow to import
 
     how: dict[str, Any] = {"prob": (0.05, 0.95)} if method == "tail" else {}
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -35,7 +35,7 @@ def r_hat(draws: Floats) -> float:
     """ArviZ's split R-hat, rank-normalised, of draws (C, I); NaN as for `effective_size`."""
     if draws.shape[1] < FEWEST or not np.isfinite(draws).all() or np.ptp(draws) == 0.0:
         return math.nan
-    from arviz_stats.base import array_stats
+    from arviz_stats.base.array import array_stats
 
     with np.errstate(invalid="ignore", divide="ignore"):
         return float(array_stats.rhat(draws, chain_axis=0, draw_axis=1))
@@ -92,7 +92,9 @@ def to_arviz(trace: Mapping[str, npt.ArrayLike], burn_in: int = 0) -> Any:
     except ImportError as error:
         raise ImportError("to_arviz needs ArviZ: pip install 'coaltree[arviz]'.") from error
     if not isinstance(trace, Mapping) or not trace or any(np.ndim(values) < 2 for values in trace.values()):
-        raise ValueError("trace must be a mapping of arrays (n_chains, n_iter, …), as in `CoalescentClustering.trace_`.")
+        raise ValueError(
+            "trace must be a mapping of arrays (n_chains, n_iter, …), as in `CoalescentClustering.trace_`."
+        )
     draws = {name: np.asarray(values, dtype=np.float64) for name, values in trace.items()}
     n_draws = {values.shape[1] for values in draws.values()}
     if len(n_draws) != 1 or not 0 <= burn_in < min(n_draws):

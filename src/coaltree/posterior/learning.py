@@ -92,7 +92,7 @@ def learn_posterior(
         Chains, each from a start of its own. Default: 2.
     thin : int, optional
         Iterations of a chain between two kept draws. Defaults of all four are by the number of rows, in
-        `coaltree.inference.effort`: 233 and 200 draws five iterations apart for up to 1 700 rows, 100 and 100 for many.
+        `coaltree.inference.effort`: 234 and 200 draws four iterations apart for up to 1 700 rows, 100 and 100 for many.
     method : {"auto", "greedy"}
         "auto" samples. "greedy" builds the greedy tree (rule "peak") at the current covariance and noise instead, in
         every iteration, and the last one is the only tree returned.
@@ -121,7 +121,12 @@ def learn_posterior(
     X_array = check_data(X, missing=True)
     n, d = X_array.shape
     check_choice(method, "method", (AUTO, GREEDY))
-    for name, value, least in (("n_draws", n_draws, 1), ("warmup", warmup, 0), ("n_chains", n_chains, 1), ("thin", thin, 1)):
+    for name, value, least in (
+        ("n_draws", n_draws, 1),
+        ("warmup", warmup, 0),
+        ("n_chains", n_chains, 1),
+        ("thin", thin, 1),
+    ):
         if value is not None:
             check_count(value, name, at_least=least)
     if neighbors is not None:
@@ -135,11 +140,15 @@ def learn_posterior(
     settings = learn.Settings(effort.warmup, effort.thin, learn_noise, method == GREEDY, neighbors)
 
     rng = as_generator(random_state)
-    file = None if checkpoint is None else Checkpoint(checkpoint, X_array, family, noise, settings, effort.n_chains, rng)
+    file = (
+        None if checkpoint is None else Checkpoint(checkpoint, X_array, family, noise, settings, effort.n_chains, rng)
+    )
     chains = _chains(X_array, family, noise, settings, effort, rng)
     if file is not None:
         file.load(chains)
-    finished = running.run(chains, effort.n_iter, n_jobs, progress, None if file is None else lambda: file.write(chains))
+    finished = running.run(
+        chains, effort.n_iter, n_jobs, progress, None if file is None else lambda: file.write(chains)
+    )
     if min(chain.n_done for chain in chains) == 0:
         raise KeyboardInterrupt
     return _gather(X_array, chains, effort, names, method, finished, seed_of(random_state))
@@ -262,7 +271,9 @@ def _completed(X: Floats, chains: Sequence[Chain]) -> tuple[Floats, Floats]:
         return X, spread
     parts = [chain.completed for chain in chains if chain.completed.n]
     if not parts:
-        return learn.fill(X, np.mean([chain.now.missing.expected for chain in chains if chain.now.missing], axis=0)), spread
+        return learn.fill(
+            X, np.mean([chain.now.missing.expected for chain in chains if chain.now.missing], axis=0)
+        ), spread
     weights = np.array([part.n for part in parts]) / sum(part.n for part in parts)
     expected = np.tensordot(weights, np.array([part.expected for part in parts]), axes=1)
     mean = np.tensordot(weights, np.array([part.mean for part in parts]), axes=1)

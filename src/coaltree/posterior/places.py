@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coaltree._compile import inline, kernel
+from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference.attachment import (
     Edge,
     Others,
@@ -47,8 +47,9 @@ Ints = npt.NDArray[np.int64]
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 # Edges whose share is shown to be below e^(−NEGLIGIBLE) of the sum, over the number of edges, are left out.
 NEGLIGIBLE = 16.0
-# Λ has a kink at each merge. Inside an interval of length h it costs less than h/500 of the interval's mass, so
-# intervals shorter than this are not split, and longer ones into at most so many pieces.
+# Λ has a kink at each merge. Inside an interval of length h it costs less than h/500 of the interval's mass, and K of
+# them about √K times that, for their errors have either sign. Where √K h is less than this intervals are not split, and
+# others into at most so many pieces.
 SMOOTH = 1e-4
 MOST_PIECES = 12
 # The peak is where the intervals start from; it need not be exact.
@@ -136,8 +137,8 @@ def _describe(state: Chain, out: Sites) -> None:
         out.log_prior[node] = -start + math.log(min(high - out.time[node], 1.0 / last_rate))
 
 
-@inline
-def _log_bound(edge: Edge, d: float, low: float, high: float) -> float:
+@borrowing
+def log_bound(edge: Edge, d: float, low: float, high: float) -> float:
     """Bound on log of v^(−d/2) exp(−ε/2v) for times in [low, high]: v grows with time and ε is convex in it."""
     span = edge.below + edge.above
     first = (edge.below + low) / span
@@ -157,6 +158,13 @@ def _log_bound(edge: Edge, d: float, low: float, high: float) -> float:
     return -0.5 * (d * math.log(v) + eps / v) if v > 0.0 else math.inf
 
 
+@borrowing
+def add_logs(x: float, y: float) -> float:
+    """log(e^x + e^y), x finite."""
+    larger, smaller = max(x, y), min(x, y)
+    return larger + math.log1p(math.exp(smaller - larger))
+
+
 @inline
 def _add_interval(
     edge: Edge, merges: Others, d: float, low: float, high: float, top: float, state_sums: Floats
@@ -171,8 +179,13 @@ def _add_interval(
 
 
 @inline
-def _integrate(edge: Edge, merges: Others, d: float, floor: float, state_sums: Floats) -> tuple[float, float]:
-    """Log ∫ f over a bounded edge, and the mean time; tails below e^floor are left out."""
+def integrate(
+    edge: Edge, merges: Others, d: float, floor: float, kinks: float, state_sums: Floats
+) -> tuple[float, float]:
+    """Log ∫ f over a bounded edge, and the mean time; tails below e^floor are left out.
+
+    An interval of length h is split at merges, K of them, if √K h > kinks.
+    """
     peak, width = find_peak(edge, merges, d, ROUGHLY)
     top = log_density(edge, merges, d, peak)
     if not width > 0.0 or top == -math.inf:
@@ -185,18 +198,17 @@ def _integrate(edge: Edge, merges: Others, d: float, floor: float, state_sums: F
         step = 0.5 * width
         while inner != end:
             low, high = min(inner, end), max(inner, end)
-            rest = math.log(high - low) - exposure(merges, low)[0] + _log_bound(edge, d, low, high)
+            rest = math.log(high - low) - exposure(merges, low)[0] + log_bound(edge, d, low, high)
             if rest < floor:
                 break
             outer = inner + side * step
             if not min(inner, end) < outer < max(inner, end) or abs(end - outer) < 0.1 * step:
                 outer = end
             low, high = min(inner, outer), max(inner, outer)
-            pieces = 0
             first = n_until(merges.times, low)
-            if high - low > SMOOTH:
-                inside = n_until(merges.times, np.nextafter(high, low)) - first
-                pieces = min(inside, MOST_PIECES)
+            inside = n_until(merges.times, np.nextafter(high, low)) - first
+            fall = merges.rate[first] - merges.rate[first + inside]
+            pieces = min(inside, MOST_PIECES) if fall * (high - low) ** 2 > kinks * kinks else 0
             for piece in range(1, pieces + 1):
                 cut = merges.times[first + (piece * inside) // pieces - 1]
                 if cut > low:
@@ -291,7 +303,7 @@ def weigh_edges(sites: Sites, grid: Grid, eps: Floats, d: float, leaf_noise: flo
         best = 0
         for node in range(root):
             edge = _edge(sites, node, leaf_noise, eps_below, eps_above)
-            bound[node] = sites.log_prior[node] + _log_bound(edge, d, edge.low, edge.high)
+            bound[node] = sites.log_prior[node] + log_bound(edge, d, edge.low, edge.high)
             if bound[node] > bound[best]:
                 best = node
         # The likeliest edge first: it tells how little the others matter.
@@ -315,10 +327,9 @@ def weigh_edges(sites: Sites, grid: Grid, eps: Floats, d: float, leaf_noise: flo
             too_close = edge.eps_below < 20.0 * d * SMALLEST * edge.high
             too_close = too_close and expectation(edge, edge.low)[0] < SMALLEST * edge.high
             if too_close or (not smooth and mass > total - MATTERS):
-                mass, time = _integrate(edge, sites.merges, d, floor, sums)
+                mass, time = integrate(edge, sites.merges, d, floor, SMOOTH, sums)
             out[0, b, node], out[1, b, node] = mass, time
-            larger, smaller = max(total, mass), min(total, mass)
-            total = larger + math.log1p(math.exp(smaller - larger))
+            total = add_logs(total, mass)
 
 
 @inline

@@ -11,7 +11,7 @@ Entries that are NaN are integrated out: the columns that are there follow the s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -20,40 +20,17 @@ import numpy.typing as npt
 from joblib import effective_n_jobs
 from threadpoolctl import threadpool_limits
 
-from coaltree.model.diffusion import whiten
+from coaltree._compile import kernel
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.posterior.places import POLE, Sites, lay_grid, make_sites, weigh_edges
+from coaltree.posterior.locate import Batch, Given, Places, gather, locate, make_batches, with_near
+from coaltree.posterior.places import POLE, make_sites
 from coaltree.tree import Tree
 
-Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# Points are taken in batches whose table of places has at most this many entries.
-_BATCH = 2_000_000
-
-
-class Given(NamedTuple):
-    """The covariance and the leaf noise that go with a tree."""
-
-    covariance: Floats  # (d, d), or the variances (d,) if it is diagonal
-    leaf_noise: Floats  # (n,)
-
-    @property
-    def new_noise(self) -> float:
-        """Leaf noise of a new point: the median of the others'."""
-        return float(np.median(self.leaf_noise))
-
-    def block(self, columns: Bools) -> Floats:
-        """Return Φ of these columns, in the form it has."""
-        return self.covariance[columns if self.covariance.ndim == 1 else np.ix_(columns, columns)]
-
-    def regression(self, observed: Bools) -> Floats | None:
-        """Return Φ_oo⁻¹ Φ_om, (o, m), of observed and missing columns; None, for zero, if Φ is diagonal."""
-        if self.covariance.ndim == 1:
-            return None
-        across = self.covariance[np.ix_(observed, ~observed)]
-        return np.asarray(np.linalg.solve(self.block(observed), across), dtype=np.float64)
+# Labels are counted for all nodes at once, in blocks of labels whose table has at most this many entries.
+_ENTRIES = 4_000_000
 
 
 class Fit(NamedTuple):
@@ -72,16 +49,7 @@ class Attachment(NamedTuple):
     time: Floats  # mean time at which the point joins the edge, given that it does
 
 
-class _Places(NamedTuple):
-    """One tree and a batch of points."""
-
-    sites: Sites
-    log_density: Floats  # (B,)
-    probability: Floats  # (B, 2n−1), of each edge
-    time: Floats  # (B, 2n−1)
-
-
-Summary = Callable[[Tree, Given, _Places, Floats], Floats]
+Summary = Callable[[Tree, Given, Places, Batch], Floats]
 
 
 def make_fit(posterior: TreePosterior, X: Floats, covariances: Floats, leaf_noises: Floats) -> Fit:
@@ -95,7 +63,7 @@ def log_predictive(fit: Fit, X_new: Floats, n_jobs: int | None = 1) -> Floats:
 
     A row that equals a training row has an infinite density if neither has leaf noise.
     """
-    return _average(fit, X_new, lambda tree, given, places, rows: np.empty((len(rows), 0)), n_jobs)[0]
+    return _average(fit, X_new, lambda tree, given, places, batch: np.empty((len(batch.rows), 0)), n_jobs)[0]
 
 
 def label_probabilities(fit: Fit, X_new: Floats, labels: Ints, n_jobs: int | None = 1) -> Floats:
@@ -104,16 +72,38 @@ def label_probabilities(fit: Fit, X_new: Floats, labels: Ints, n_jobs: int | Non
     A point that joins the edge above a node takes the label of one of the leaves under it, each equally likely.
     """
     n_labels = int(labels.max()) + 1
-    one_hot = np.eye(n_labels)[labels]
 
-    def summarise(tree: Tree, given: Given, places: _Places, rows: Floats) -> Floats:
-        counts = np.concatenate([one_hot, np.empty((tree.n_leaves - 1, n_labels))])
-        for merge, (left, right) in enumerate(tree.children, start=tree.n_leaves):
-            counts[merge] = counts[left] + counts[right]
-        shares: Floats = places.probability @ (counts / counts.sum(axis=1, keepdims=True))
+    def summarise(tree: Tree, given: Given, places: Places, batch: Batch) -> Floats:
+        shares = np.empty((len(batch.rows), n_labels))
+        step = max(_ENTRIES // (2 * tree.n_leaves), 1)
+        for start in range(0, n_labels, step):
+            stop = min(start + step, n_labels)
+            table = np.zeros((2 * tree.n_leaves - 1, stop - start))
+            _share_labels(tree.children, labels, start, table)
+            block = np.empty((len(batch.rows), stop - start))
+            gather(places.first, places.node, places.probability, table, block)
+            shares[:, start:stop] = block
         return shares
 
     return _average(fit, X_new, summarise, n_jobs)[1]
+
+
+@kernel
+def _share_labels(children: Ints, labels: Ints, start: int, out: Floats) -> None:
+    """Share of each label from `start` on among the leaves under each node, out (2n−1, columns)."""
+    n = labels.size
+    size = np.ones(2 * n - 1)
+    for leaf in range(n):
+        if start <= labels[leaf] < start + out.shape[1]:
+            out[leaf, labels[leaf] - start] = 1.0
+    for node in range(n, 2 * n - 1):
+        left, right = children[node - n]
+        size[node] = size[left] + size[right]
+        for column in range(out.shape[1]):
+            out[node, column] = out[left, column] + out[right, column]
+    for node in range(n, 2 * n - 1):
+        for column in range(out.shape[1]):
+            out[node, column] /= size[node]
 
 
 def impute(fit: Fit, X_new: Floats, n_jobs: int | None = 1) -> Floats:
@@ -123,18 +113,23 @@ def impute(fit: Fit, X_new: Floats, n_jobs: int | None = 1) -> Floats:
     o, averaged over edges and times, then over trees.
     """
 
-    def summarise(tree: Tree, given: Given, places: _Places, rows: Floats) -> Floats:
+    def summarise(tree: Tree, given: Given, places: Places, batch: Batch) -> Floats:
         own = make_sites(tree, fit.X, given.leaf_noise)
         # ω is linear in time, so its mean is ω at the mean time; above the root it is 0.
-        share = np.zeros_like(places.time)
-        share[:, :-1] = (own.below + places.time)[:, :-1] / (own.below + own.above)[:-1]
-        expected: Floats = (places.probability * (1.0 - share)) @ own.mean + (
-            places.probability * share
-        ) @ own.above_mean
-        observed = ~np.isnan(rows[0])
-        regression = given.regression(observed)
-        if regression is not None:
-            expected[:, ~observed] += (rows - expected)[:, observed] @ regression
+        span = (own.below + own.above)[places.node]
+        share = np.where(np.isinf(span), 0.0, (own.below[places.node] + places.time) / span)
+        expected, above = np.empty((2, len(batch.rows), fit.X.shape[1]))
+        gather(places.first, places.node, places.probability * (1.0 - share), own.mean, expected)
+        gather(places.first, places.node, places.probability * share, own.above_mean, above)
+        expected += above
+        start = 0
+        for group in batch.groups:
+            rows = expected[start : start + len(group.points)]
+            start += len(rows)
+            observed = group.observed
+            regression = given.regression(observed)
+            if regression is not None:
+                rows[:, ~observed] += (group.points - rows)[:, observed] @ regression
         return expected
 
     completed = X_new.copy()
@@ -154,79 +149,72 @@ def attachments(tree: Tree, given: Given, X: Floats, X_new: Floats, n_places: in
         np.empty((len(X_new), n_places)),
         np.empty((len(X_new), n_places)),
     )
-    for observed, group in _patterns(X_new):
-        for batch in _batches(group, tree.n_leaves):
-            places = _locate(tree, given, X, X_new[batch], observed)
-            node = np.argsort(-places.probability, axis=1, kind="stable")[:, :n_places]
-            found.node[batch] = node
-            found.probability[batch] = np.take_along_axis(places.probability, node, axis=1)
-            found.time[batch] = np.take_along_axis(places.time, node, axis=1)
+    kept, blank = _one_blank(X_new)
+    node_times = tree.node_times()
+    for batch in make_batches(X_new[kept], tree.n_leaves):
+        places = locate(with_near(batch, given, X), tree, given, X)
+        for b, row in enumerate(kept[batch.rows]):
+            _pick(node_times, places, b, found.node[row], found.probability[row], found.time[row])
+    for part in found:
+        part[blank] = part[blank[:1]]
     return found
 
 
-def _patterns(X_new: Floats) -> Iterator[tuple[Bools, Ints]]:
-    """Rows that lack the same columns together: which columns are there, and which rows these are."""
-    observed = ~np.isnan(X_new)
-    patterns, which = np.unique(observed, axis=0, return_inverse=True)
-    for k, pattern in enumerate(patterns):
-        yield pattern, np.flatnonzero(which.ravel() == k)
+def _one_blank(X_new: Floats) -> tuple[Ints, Ints]:
+    """Points to locate, and points of which nothing is known: they are alike, so the first stands for all."""
+    blank = np.flatnonzero(np.isnan(X_new).all(axis=1))
+    return np.delete(np.arange(len(X_new)), blank[1:]), blank
 
 
-def _batches(rows: Ints, n_leaves: int) -> list[Ints]:
-    return np.array_split(rows, math.ceil(len(rows) * 2 * n_leaves / _BATCH))
-
-
-def _locate(tree: Tree, given: Given, X: Floats, X_new: Floats, observed: Bools) -> _Places:
-    """Places of a batch of points in one tree, from the observed columns."""
-    from scipy.spatial.distance import cdist  # here, because it is slow to import
-
-    d = int(observed.sum())
-    n, n_new = tree.n_leaves, len(X_new)
-    both = np.concatenate([X, X_new])[:, observed]
-    rows, log_det = whiten(both, given.block(observed)) if d else (both, 0.0)
-    eps = cdist(rows[n:], rows[:n], "sqeuclidean") if d else np.zeros((n_new, n))
-    sites, new_noise = make_sites(tree, rows[:n], given.leaf_noise), given.new_noise
-    table = np.empty((2, n_new, 2 * n - 1))
-    weigh_edges(sites, lay_grid(sites, new_noise, max(d, 1)), eps, float(d), new_noise, table)
-    log_mass, time = table
-    top = log_mass.max(axis=1)
-    mass = np.exp(log_mass - top[:, None])
-    total = mass.sum(axis=1)
-    log_density = top + np.log(total) - 0.5 * (d * math.log(2.0 * math.pi) + log_det)
-    return _Places(sites, log_density, mass / total[:, None], time)
+def _pick(node_times: Floats, places: Places, b: int, node: Ints, probability: Floats, time: Floats) -> None:
+    """Fill in the likeliest edges of one point; after those that were found come others, of probability 0."""
+    here = slice(places.first[b], places.first[b + 1])
+    found = places.node[here]
+    best = np.lexsort((found, -places.probability[here]))[: len(node)]
+    n_best = len(best)
+    # Of the first so many nodes at least as many as are lacking were not found.
+    rest = np.setdiff1d(np.arange(min(len(node) + len(found), len(node_times))), found)[: len(node) - n_best]
+    node[:n_best], node[n_best:] = found[best], rest
+    probability[:n_best], probability[n_best:] = places.probability[here][best], 0.0
+    time[:n_best], time[n_best:] = places.time[here][best], node_times[rest]
 
 
 def _average(fit: Fit, X_new: Floats, summarise: Summary, n_jobs: int | None) -> tuple[Floats, Floats]:
     """log p(x | X), (B,), and the mean of a summary over trees given x, (B, K)."""
     used = np.flatnonzero(fit.posterior.weights > 0.0)
+    if len(used) == 0:
+        raise ValueError("posterior has no tree of positive weight.")
+    kept, blank = _one_blank(X_new)
     log_density = np.empty(len(X_new))
     values: Floats | None = None
+    # Near rows are found once, through the Φ of the likeliest tree: they are but where a search begins.
+    likeliest = int(np.argmax(fit.posterior.weights))
     # Trees go in parallel; each calls BLAS on little matrices, for which further threads cost more than they save.
     with (
         threadpool_limits(limits=1, user_api="blas"),
         ThreadPoolExecutor(min(effective_n_jobs(n_jobs), len(used))) as pool,
     ):
-        for observed, group in _patterns(X_new):
-            for batch in _batches(group, fit.posterior.n_leaves):
+        for batch in make_batches(X_new[kept], fit.posterior.n_leaves):
+            ready = with_near(batch, fit.given(likeliest), fit.X)
 
-                def work(m: int, batch: Ints = batch, observed: Bools = observed) -> tuple[Floats, Floats]:
-                    tree, given, rows = fit.posterior[m], fit.given(m), X_new[batch]
-                    places = _locate(tree, given, fit.X, rows, observed)
-                    log_weight = places.log_density + math.log(fit.posterior.weights[m])
-                    return log_weight, summarise(tree, given, places, rows)
+            def work(m: int, ready: Batch = ready) -> tuple[Floats, Floats]:
+                tree, given = fit.posterior[m], fit.given(m)
+                places = locate(ready, tree, given, fit.X)
+                log_weight = places.log_density + math.log(fit.posterior.weights[m])
+                return log_weight, summarise(tree, given, places, ready)
 
-                total: Floats = np.full(len(batch), -np.inf)
-                mean: Floats | None = None
-                # In the order of the trees, whichever thread is first: sums must not depend on it.
-                for log_weight, value in pool.map(work, used.tolist()):
-                    mean = np.zeros_like(value) if mean is None else mean
-                    after = np.logaddexp(total, log_weight)
-                    mean = mean * np.exp(total - after)[:, None] + value * np.exp(log_weight - after)[:, None]
-                    total = after
-                if mean is None:
-                    raise ValueError("posterior has no tree of positive weight.")
-                values = np.empty((len(X_new), mean.shape[1])) if values is None else values
-                values[batch] = mean
-                log_density[batch] = total
+            total: Floats = np.full(len(batch.rows), -np.inf)
+            mean: Floats = np.zeros((len(batch.rows), 1))
+            # In the order of the trees, whichever thread is first: sums must not depend on it.
+            for log_weight, value in pool.map(work, used.tolist()):
+                after = np.logaddexp(total, log_weight)
+                mean = mean * np.exp(total - after)[:, None] + value * np.exp(log_weight - after)[:, None]
+                total = after
+            values = np.empty((len(X_new), mean.shape[1])) if values is None else values
+            values[kept[batch.rows]] = mean
+            log_density[kept[batch.rows]] = total
     log_density[log_density > 0.5 * POLE] = np.inf
-    return log_density, np.empty((0, 0)) if values is None else values
+    if values is None:
+        return log_density, np.empty((0, 0))
+    log_density[blank], values[blank] = log_density[blank[:1]], values[blank[:1]]
+    return log_density, values

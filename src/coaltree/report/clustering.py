@@ -264,8 +264,8 @@ def _diagnostic_blocks(result: ClusteringResult) -> list[Block]:
         blocks.append(
             text(
                 f"Chains that have forgotten where they began agree: R-hat is below {MOST_R_HAT}, draws are worth "
-                f"{FEWEST_DRAWS:.0f} independent ones or more, and the supports that each chain gives to the same clades "
-                f"differ by less than {MOST_DIFFERENCE} (root mean square). To check a support that matters, run again "
+                f"{FEWEST_DRAWS:.0f} independent ones or more, and the supports that chains give to a clade differ by "
+                f"less than {MOST_DIFFERENCE} (root mean square). To check a support that matters, run again "
                 "with another seed and compare.",
             )
         )
