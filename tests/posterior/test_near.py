@@ -123,7 +123,7 @@ def test_a_noiseless_row_met_exactly():
 
 
 def test_held_out_rows_are_put_back_where_they_were():
-    """As often as the probabilities say, and with many columns nearly always; a row in another's place is the control."""
+    """As often as the probabilities say, with many columns nearly always; a row in another's place is the control."""
     for d, at_least in ((2, 0.02), (60, 0.7)):
         tree, X, new, home = held_out(2000, d, 1e-4, n_new=200, number=7)
         found = predict.attachments(tree, locate.Given(np.ones(d), np.full(2000, 1e-4)), X, new, 1)
