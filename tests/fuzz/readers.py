@@ -268,7 +268,7 @@ _DATA = np.random.default_rng(0).normal(size=(5, 2))
 
 
 def _learn(path: Path) -> Any:
-    return ct.learn_posterior(_DATA, n_iter=2, burn_in=0, n_particles=2, n_sweeps=0, checkpoint=path)
+    return ct.learn_posterior(_DATA, n_draws=2, warmup=0, thin=1, checkpoint=path)
 
 
 def _regress(path: Path) -> Any:

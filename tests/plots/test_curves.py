@@ -34,15 +34,22 @@ def test_ari_curves_and_areas():
 
 def test_traces():
     rng = np.random.default_rng(0)
-    trace = {"a": rng.normal(size=60), "many": rng.normal(size=(60, 5, 5)), "constant": np.ones(60)}
+    trace = {
+        "a": rng.normal(size=60),
+        "many": rng.normal(size=(1, 60, 5, 5)),
+        "two": rng.normal(size=(2, 60)),
+        "constant": np.ones(60),
+    }
     panels = plot_traces(trace, burn_in=10)
-    assert len(panels) == 3
-    assert [len(ax.lines) for ax in panels] == [1, 12, 1]
+    lowest = effective_sample_size(trace["many"][0, 10:].reshape(50, -1)[:, :12]).min()
+    assert len(panels) == 4
+    assert [len(ax.lines) for ax in panels] == [1, 12, 2, 1]
     np.testing.assert_array_equal(panels[0].lines[0].get_ydata(), trace["a"])
     assert panels[0].get_title("left") == "a"
     assert panels[0].get_title("right") == f"ESS {effective_sample_size(trace['a'][10:]):.0f} of 50"
-    assert panels[1].get_title("right") == f"lowest ESS {effective_sample_size(trace['many'][10:]).min():.0f} of 50"
-    assert panels[2].get_title("right") == "ESS unknown"
+    assert panels[1].get_title("right") == f"lowest ESS {lowest:.0f} of 50"
+    assert panels[2].get_title("right").endswith("of 100")
+    assert panels[3].get_title("right") == "ESS unknown"
     assert panels[0].patches[0].get_extents().width > 0
     panels[0].figure.canvas.draw()
     assert not plot_traces(trace)[0].patches

@@ -94,12 +94,12 @@ def test_learn_posterior(data, X):
         X,
         data.draw(st.one_of(st.sampled_from(["spherical", "diagonal", "wishart", "full"]), covariances(d))),
         leaf_noise=data.draw(st.one_of(st.just("learn"), leaf_noises(n))),
-        n_iter=data.draw(st.sampled_from([1, 2, 3, 0, None])),
-        burn_in=data.draw(st.sampled_from([0, 1, -1])),
-        n_particles=data.draw(st.sampled_from([1, 2, 3, 0, 2.5])),
-        method=data.draw(methods),
+        n_draws=data.draw(st.sampled_from([1, 2, 3, 0, 2.5])),
+        warmup=data.draw(st.sampled_from([0, 1, 2, -1])),
+        n_chains=data.draw(st.sampled_from([1, 2, 3, 0])),
+        thin=data.draw(st.sampled_from([1, 2, 0, "often"])),
+        method=data.draw(st.sampled_from(["auto", "auto", "greedy", "tpost", None])),
         random_state=data.draw(seeds),
-        n_sweeps=data.draw(st.sampled_from([0, 1, None, -1])),
     )
     if isinstance(learned, Refused):
         return

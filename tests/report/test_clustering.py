@@ -14,6 +14,7 @@ from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.keys import Keys
 
 from coaltree.plots.layout import ladderised_order
+from coaltree.posterior.convergence import Convergence
 from coaltree.report import tree_data
 from coaltree.report.clustering import ClusteringResult, clustering_page
 from tests.reference.posteriors import noisy_posterior
@@ -36,7 +37,11 @@ def make_result(n=N, d=D, n_clusters=CHOSEN, n_trees=12):
         features=tuple((NASTY + [f"column {j}" for j in range(d)])[:d]),
         n_clusters=n_clusters,
         chosen_by="It was asked for.",
-        trace={"variance": rng.normal(size=30), "sd": rng.normal(size=(30, 2)), "big": rng.normal(size=(30, 5, 5))},
+        trace={
+            "variance": rng.normal(size=(2, 30)),
+            "sd": rng.normal(size=(2, 30, 2)),
+            "big": rng.normal(size=(2, 30, 5, 5)),
+        },
         burn_in=5,
         parameters={"seed": 3, NASTY[0]: NASTY[2]},
         command=f"coaltree cluster '{NASTY[0]}'",
@@ -104,19 +109,20 @@ def test_data_of_the_matrix(result, path):
     np.testing.assert_allclose(stored, expected, atol=0.5 / 255 + 1e-12)
 
 
-def test_diagnostics_warn_when_they_should(result, path):
+def test_diagnostics_tell_of_the_chains(result, path):
     markup = path.read_text(encoding="utf-8")
-    assert f"{result.posterior.log_evidence:.4g}" in markup
     for word in ("Henao", "Daumé", "Görür", "effective draws", "slowest of 25 entries", "sd 2"):
         assert word in markup
-    assert 'class="note warning"' in markup  # 25 draws cannot be worth 20 each
-    many = make_result(n=10, n_trees=80)
-    calm = replace(many, trace={"variance": np.random.default_rng(1).normal(size=500)})
-    assert 'class="note good"' in clustering_page(calm).render()
-    narrow = replace(calm.posterior, ess_per_step=np.full(9, 1.5), info={})
-    assert "supports are too sure" in clustering_page(replace(calm, posterior=narrow)).render()
-    moved = replace(narrow, info={"n_sweeps": 5})
-    assert 'class="note good"' in clustering_page(replace(calm, posterior=moved)).render()
+    assert 'class="note good"' in markup
+    told = Convergence(
+        {"log_joint": 1.234}, {"log_joint": 12.0}, {"log_joint": 9.0}, 0.321, 0.876, 17.0, n_chains=2, n_draws=6
+    )
+    doubtful = clustering_page(replace(result, warnings=told.warnings, convergence=told)).render()
+    assert "Not converged: the chains do not agree on the log joint (R-hat 1.23, should be below 1.1)" in doubtful
+    assert "clade supports differ by 0.32 between chains" in doubtful
+    assert "See the warnings at the top of the page." in doubtful
+    for number in ("1.234", "0.321", "0.876"):
+        assert number in doubtful
 
 
 def test_many_values_are_thinned_and_said_so(monkeypatch):

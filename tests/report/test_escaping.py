@@ -112,7 +112,7 @@ def clustering(labels):
             features=labels[:3],
             n_clusters=3,
             chosen_by=labels[1],
-            trace={"variance": rng.normal(size=30)},
+            trace={"variance": rng.normal(size=(2, 30))},
             burn_in=5,
             parameters={labels[3]: labels[4]},
             command=labels[0],

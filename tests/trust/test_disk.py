@@ -68,7 +68,7 @@ def X():
 
 
 def learner(X, path, n_iter):
-    return ct.learn_posterior(X, n_iter=n_iter, burn_in=1, n_particles=3, checkpoint=path).posterior.times.tobytes()
+    return ct.learn_posterior(X, n_draws=2 * n_iter - 2, warmup=1, thin=1, checkpoint=path).posterior.times.tobytes()
 
 
 def probit(X, path, n_iter):

@@ -102,15 +102,16 @@ def digest(*arrays):
 @pytest.mark.slow
 @pytest.mark.ci
 def test_the_learner(tmp_path, monkeypatch):
-    monkeypatch.setattr("coaltree.posterior.checkpoint.SECONDS", 0.0)
+    for name in ("SECONDS_BETWEEN_CHECKPOINTS", "CHECKPOINT_SHARE", "SECONDS_A_BLOCK"):
+        monkeypatch.setattr(f"coaltree.inference.running.{name}", 0.0)
     X = 10.0 * ct.sample_data(ct.sample_tree(20, random_state=1), 4, random_state=2)
     path = tmp_path / "run.npz"
 
     def run():
-        learned = ct.learn_posterior(X, "diagonal", n_iter=30, burn_in=5, n_particles=20, checkpoint=path)
+        learned = ct.learn_posterior(X, "diagonal", n_draws=50, warmup=5, thin=1, checkpoint=path)
         return digest(learned.posterior.times, learned.covariance, *learned.trace.values())
 
-    ct.learn_posterior(X, "diagonal", n_iter=2, burn_in=1, n_particles=2)  # so that children inherit the kernels
+    ct.learn_posterior(X, "diagonal", n_draws=2, warmup=1)  # so that children inherit the kernels
     assert survive(run, lambda: path.unlink(missing_ok=True), N_KILLS) >= N_KILLS
 
 
