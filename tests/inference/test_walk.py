@@ -251,7 +251,7 @@ def test_same_seed_same_bytes_and_a_file_goes_on():
         walk.sweep(4)
         walk.adapt()
     assert first.to_tree() == second.to_tree() != third.to_tree()
-    third.from_file(second.to_file())
+    third.from_file(second.to_file(), second.to_tree())
     for walk in (second, third):
         walk.sweep(3)
     assert second.to_tree() == third.to_tree()

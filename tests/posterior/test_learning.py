@@ -141,7 +141,7 @@ def test_one_row_far_away_does_not_stop_the_chain():
 
 
 def test_a_short_run_is_warned_of_and_a_long_one_is_not(X):
-    with pytest.warns(ConvergenceWarning, match="Not known to have converged: 3 draws|Not converged: "):
+    with pytest.warns(ConvergenceWarning, match="Not known to have converged: 3 draw|Not converged: "):
         short = ct.learn_posterior(X, n_draws=6, warmup=0)
     assert short.convergence.warnings
     with warnings.catch_warnings():

@@ -289,22 +289,43 @@ class Walk:
         return Tree(*self.to_arrays(), names)
 
     def to_file(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all that decides how the walk goes on, but for rows and leaf noise."""
-        numbers = np.array([self.n_sweeps, self.most])
-        state = {name: getattr(self.state, name) for name in ("children", "parent", "time", "near")}
+        """Return all that decides how the walk goes on, but for the tree, rows and leaf noise."""
+        children, _ = self.to_arrays()
+        number = np.empty(2 * self.n_leaves, dtype=np.int64)
+        number[self.place[: self.n_leaves]] = np.arange(self.n_leaves)
+        number[self.order] = np.arange(self.n_leaves, 2 * self.n_leaves - 1)
         own = {name: getattr(self, name) for name in ("place", "order", "stream", "counts", "expected")}
-        return {**state, **own, "numbers": numbers}
+        swapped = number[self.state.children[self.order, 0]] != children[:, 0]
+        numbers = np.array([self.n_sweeps, self.most])
+        return {**own, "near": self.state.near, "swapped": swapped, "numbers": numbers}
 
-    def from_file(self, parts: dict[str, npt.NDArray[Any]]) -> None:
-        """Go on where another walk over the same rows was when it told `to_file`."""
-        rows, noise = self.state.mean[self.place[: self.n_leaves]], self.state.variance[self.place[: self.n_leaves]]
-        for name in ("children", "parent", "time", "near"):
-            getattr(self.state, name)[:] = parts[name]
+    def from_file(self, parts: dict[str, npt.NDArray[Any]], tree: Tree) -> None:
+        """Go on where another walk over the same rows was, at a tree of these children, when it told `to_file`."""
+        n, state = self.n_leaves, self.state
+        for name, like in {**self.to_file(), "near": state.near}.items():
+            if parts[name].shape != like.shape or parts[name].dtype.kind != like.dtype.kind:
+                raise ValueError(f"{name} must be like {like.dtype} {like.shape}, got {parts[name].shape}.")
+        place, order, near = parts["place"], parts["order"], parts["near"]
+        leaves, merges = np.arange(n), np.arange(n, 2 * n - 1)
+        if not np.array_equal(np.sort(place[:n]), leaves) or not np.array_equal(np.sort(order), merges):
+            raise ValueError("place and order must number every node once.")
+        if near.min() < 0 or near.max() >= n or not np.isfinite(parts["expected"]).all():
+            raise ValueError("near must hold rows, and expected finite times.")
+        rows, noise = state.mean[self.place[:n]], state.variance[self.place[:n]]
         for name in ("place", "order", "stream", "counts", "expected"):
             setattr(self, name, parts[name].copy())
-        self.n_sweeps, self.most = map(int, parts["numbers"])
+        label = np.concatenate([place[:n], order])
+        below = label[tree.children]
+        below[parts["swapped"]] = below[parts["swapped"]][:, ::-1]
+        state.children[order] = below
+        state.children[-1, 0] = order[-1]
+        state.parent[below.ravel()] = np.repeat(order, 2)
+        state.parent[order[-1]] = 2 * n - 1
+        state.near[:] = near
+        self.n_sweeps = int(parts["numbers"][0])
+        self.most = int(np.clip(parts["numbers"][1], 1, MOST_EDGES))
         self.set_clock()
-        self.given(rows, noise)
+        self.given(rows, noise, tree.times)
 
     def set_clock(self) -> None:
         """Set the clock by the expected merge times."""

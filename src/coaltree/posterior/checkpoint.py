@@ -63,7 +63,10 @@ class Checkpoint:
             )
         for number, chain in enumerate(chains):
             own = {name.partition(".")[2]: array for name, array in parts.items() if name.startswith(f"{number}.")}
-            _unpack(chain, own, parts["chains"][number])
+            try:
+                _unpack(chain, own, parts["chains"][number])
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"checkpoint {self.path} does not hold a valid run: {error}") from error
 
     def write(self, chains: Sequence[Chain]) -> None:
         """Write all chains, whole or not at all."""
@@ -101,7 +104,6 @@ def _unpack(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
 
     chain.rng.bit_generator.state = header["generator"]
     chain.n_done = int(header["n_done"])
-    chain.walk.from_file(part("walk."))
     chain.trace = {name: list(arrays[f"trace.{name}"]) for name in chain.trace}
     chain.now = Unknowns(
         Tree(arrays["children"], arrays["times"]),
@@ -109,6 +111,8 @@ def _unpack(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
         arrays["leaf_noise"],
         Imputed(arrays["drawn"], arrays["expected"]) if "drawn" in arrays else None,
     )
+    if not chain.settings.greedy:
+        chain.walk.from_file(part("walk."), chain.now.tree)
     chain.completed.n = int(header["n_completed"])
     for name, array in part("completed.").items():
         setattr(chain.completed, name, array)

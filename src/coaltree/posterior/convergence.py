@@ -64,7 +64,9 @@ class Convergence(NamedTuple):
                 f"below {MOST_DIFFERENCE})"
             )
         if not told and self.n_draws < FEWEST:
-            return (f"Not known to have converged: {self.n_draws} draws a chain are too few to tell. Keep more draws.",)
+            return (
+                f"Not known to have converged: {self.n_draws} draw(s) per chain are too few to tell. Keep more draws.",
+            )
         if not told:
             return ()
         return (f"Not converged: {'; '.join(told)}. Give a longer warmup and more draws.",)
