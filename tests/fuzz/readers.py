@@ -229,7 +229,8 @@ def _other_values(rng: random.Random, array: Any, name: str) -> Any:
     array = array.copy()
     choice = rng.randrange(7)
     if choice == 0 and array.size:
-        array.flat[rng.randrange(array.size)] = rng.choice((0, -1, 1, 127))
+        # −1 of an unsigned type is its largest number.
+        array.flat[rng.randrange(array.size)] = np.array(rng.choice((0, -1, 1, 127))).astype(array.dtype)
     elif choice == 1 and array.size and array.dtype.kind == "f":
         array.flat[rng.randrange(array.size)] = rng.choice((math.nan, math.inf, -math.inf, 1e300, -0.0, 5e-324))
     elif choice == 2:
