@@ -378,5 +378,7 @@ class Chain:
 
     def progress(self) -> dict[str, str]:
         """Tell how good the tree is."""
-        joint = {"log joint": f"{self.trace['log_joint'][-1]:,.0f}"} if self.n_done else {}
-        return {**joint, "": "warm-up"} if self.n_done <= self.settings.warmup else joint
+        if not self.n_done:
+            return {}
+        phase = " (warm-up)" if self.n_done <= self.settings.warmup else ""
+        return {"log joint": f"{self.trace['log_joint'][-1]:,.0f}{phase}"}
