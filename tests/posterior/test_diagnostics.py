@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from coaltree.posterior.diagnostics import effective_sample_size
+from coaltree.posterior.diagnostics import effective_sample_size, r_hat
 from tests.seeds import seed
 
 N_CHAINS = 60
@@ -51,6 +51,15 @@ def test_bounds():
     alternating = np.tile([1.0, -1.0], m // 2) + 1e-3 * np.random.default_rng(0).normal(size=m)
     assert m < effective_sample_size(alternating) <= m * np.log10(m)
     assert 1.0 <= effective_sample_size(np.linspace(0, 1, m)) < 10.0
+
+
+def test_r_hat_of_one_chain_and_of_two():
+    x = np.random.default_rng(seed(5)).normal(size=(2, 200))
+    assert r_hat(x) < 1.05
+    assert r_hat(x[:1]) < 1.05
+    assert r_hat(x + [[0.0], [3.0]]) > 1.5
+    assert r_hat(x[:1] + np.linspace(0, 5, 200)) > 1.5  # a trend
+    assert np.isnan(r_hat(x[:, :5]))
 
 
 @pytest.mark.parametrize("x", [[1.0, 2.0, 1.0], np.ones(50), [1.0, np.nan, 2.0, 3.0, 1.0]])

@@ -39,7 +39,7 @@ from coaltree.inference.attachment import (
 )
 from coaltree.inference.chain import Floats, Ints, hang, look_above, other_child, squared_distance, take_out
 from coaltree.inference.lineages import Lineages, exposure, insert, remove
-from coaltree.inference.survey import NEAR, ROUGHLY, Survey, edge_at
+from coaltree.inference.survey import NEAR, ROUGHLY, Survey, choose_edge, edge_at
 from coaltree.model import gig
 from coaltree.randomness import Stream, exponential, uniform
 
@@ -272,20 +272,6 @@ def weigh_found(state: Local, cut: int, n_edges: int) -> float:
     for k in range(n_edges):
         total += math.exp(survey.log_mass[survey.edge[k]] - top)
     return top + math.log(total)
-
-
-@borrowing
-def choose_edge(survey: Survey, n_edges: int, log_total: float, stream: Stream) -> int:
-    """An edge by its mass."""
-    left, node = uniform(stream), -1
-    for k in range(n_edges):
-        mass = math.exp(survey.log_mass[survey.edge[k]] - log_total)
-        if mass > 0.0:
-            node = survey.edge[k]
-            left -= mass
-            if left < 0.0:
-                break
-    return node
 
 
 @inline

@@ -190,13 +190,10 @@ def weigh_edges(state: Chain, cut: int, beta: float, n_edges: int, out: Survey) 
     return top + math.log(total)
 
 
-@inline
-def draw_place(
-    state: Chain, cut: int, beta: float, n_edges: int, survey: Survey, log_total: float, stream: Stream
-) -> tuple[int, float]:
-    """An edge and a time from the proposal."""
-    left = uniform(stream)
-    node = survey.edge[0]
+@borrowing
+def choose_edge(survey: Survey, n_edges: int, log_total: float, stream: Stream) -> int:
+    """An edge by its mass."""
+    left, node = uniform(stream), -1
     for k in range(n_edges):
         mass = math.exp(survey.log_mass[survey.edge[k]] - log_total)
         if mass > 0.0:
@@ -204,6 +201,15 @@ def draw_place(
             left -= mass
             if left < 0.0:
                 break
+    return node
+
+
+@inline
+def draw_place(
+    state: Chain, cut: int, beta: float, n_edges: int, survey: Survey, log_total: float, stream: Stream
+) -> tuple[int, float]:
+    """An edge and a time from the proposal."""
+    node = choose_edge(survey, n_edges, log_total, stream)
     edge_mass(state, cut, node, beta, survey)
     edge = edge_at(state, survey, cut, node)
     return node, attachment.draw_time(edge, float(state.mean.shape[1]), beta, survey.knots, stream)

@@ -32,11 +32,13 @@ def effective_size(draws: Floats, method: str = "bulk") -> float:
 
 
 def r_hat(draws: Floats) -> float:
-    """ArviZ's split R-hat, rank-normalised, of draws (C, I); NaN as for `effective_size`."""
+    """ArviZ's split R-hat, rank-normalised, of draws (C, I); NaN as for `effective_size`. One chain counts as two."""
     if draws.shape[1] < FEWEST or not np.isfinite(draws).all() or np.ptp(draws) == 0.0:
         return math.nan
     from arviz_stats.base.array import array_stats
 
+    if len(draws) == 1:  # ArviZ compares chains: the halves of one
+        draws = draws[:, : draws.size // 2 * 2].reshape(2, -1)
     with np.errstate(invalid="ignore", divide="ignore"):
         return float(array_stats.rhat(draws, chain_axis=0, draw_axis=1))
 
