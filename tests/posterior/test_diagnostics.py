@@ -57,7 +57,7 @@ def test_r_hat_of_one_chain_and_of_two():
     x = np.random.default_rng(seed(5)).normal(size=(2, 200))
     assert r_hat(x) < 1.05
     assert r_hat(x[:1]) < 1.05
-    assert r_hat(x + [[0.0], [3.0]]) > 1.5
+    assert r_hat(x + np.array([[0.0], [3.0]])) > 1.5
     assert r_hat(x[:1] + np.linspace(0, 5, 200)) > 1.5  # a trend
     assert np.isnan(r_hat(x[:, :5]))
 
