@@ -195,8 +195,10 @@ def test_greedy_by_neighbours(monkeypatch):
     np.testing.assert_array_equal(every.tree_.children, exact.tree_.children)
     np.testing.assert_allclose(every.tree_.times, exact.tree_.times, rtol=1e-8)
     # The point of it: nowhere is there room for all pairs.
-    monkeypatch.setattr("coaltree.inference.start.ALL_PAIRS", 10)
     monkeypatch.setattr(memory, "available_memory", lambda: 4 * len(X) * (len(X) - 1) - 1)
+    with pytest.raises(MemoryError):
+        CoalescentClustering(**QUICK, method="greedy").fit(X)
+    monkeypatch.setattr("coaltree.inference.start.ALL_PAIRS", 10)  # as of many rows
     few = CoalescentClustering(**QUICK, method="greedy", neighbors=5).fit(X)
     assert few.n_clusters_ == 3
 
