@@ -206,6 +206,7 @@ class CoalescentClustering(
         self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
         self.compact_covariance_, self.leaf_noise_ = learned.middle.compact(), learned.leaf_noise
         self.covariances_, self.leaf_noises_ = learned.covariances, learned.leaf_noises
+        self.new_noises_, self.surprise_ = learned.new_noises, learned.surprise
         self.warmup_, self.convergence_, self.finished_ = learned.warmup, learned.convergence, learned.finished
         self.tree_ = self.posterior_.point_tree()
         return self._describe()._cut()
@@ -334,7 +335,8 @@ class CoalescentClustering(
         rows: Floats = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=finite, order="C")
         if self.metric == "precomputed":
             rows = embed_new(self.completed_, rows)
-        return predict.make_fit(self.posterior_, self.completed_, self.covariances_, self.leaf_noises_), rows
+        draws = (self.covariances_, self.leaf_noises_, self.new_noises_)
+        return predict.make_fit(self.posterior_, self.completed_, *draws), rows
 
     # ---- files and tags
 

@@ -6,7 +6,8 @@ One iteration draws in turn
     Φ            given the scatter of the tree's contrasts, by its family's own kernel
     leaf noise   s₀ ~ Exponential(1), slice-sampled: like the wait of one pair, it is extra branch above each leaf;
                  Φ, or its amplitude, is integrated out and drawn anew, for the two hold each other;
-                 then (t, s₀) → (t − δ, s₀ + δ), along which the likelihood does not change
+                 then (t, s₀) → (t − δ, s₀ + δ), along which the likelihood does not change; if its tails are heavy,
+                 every row's own noise is drawn with the tree, and their law with s₀ (`heavy`)
     scale        (t, s₀, Φ) → (ct, cs₀, Φ/c), slice-sampled in log c: the likelihood does not change along it
     missing      entries of X that are NaN, given all of these
 
@@ -27,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
+from coaltree.inference.heavy import Tails, draw_shift, draw_tails
 from coaltree.inference.neighbors import nearest
 from coaltree.inference.start import N_NEAR, Near, Unknowns, apart, first_guess, first_guesses, greedy_start
 from coaltree.inference.walk import Walk
@@ -61,6 +63,7 @@ class Settings(NamedTuple):
     learn_noise: bool = True
     greedy: bool = False
     neighbors: int | None = None  # candidates of each cluster of a greedy tree, all if None
+    heavy: bool = False  # every row has a noise of its own
 
 
 def filled(X: Floats, now: Unknowns) -> Floats:
@@ -114,7 +117,13 @@ def draw_tree(now: Unknowns, X: Floats, rng: np.random.Generator, n_sweeps: int 
     rows = now.covariance.whiten(filled(X, now))
     walk = Walk(now.tree, _near_rows(rows), rows, now.leaf_noise, rng, fresh=True)
     walk.sweep(n_sweeps)
-    return now._replace(tree=walk.to_tree(now.tree.names))
+    return _taken_from(walk, now)
+
+
+def _taken_from(walk: Walk, now: Unknowns) -> Unknowns:
+    """The tree that a walk is at, and a draw of the noise that each row has of its own."""
+    noise = now.leaf_noise if now.tails is None else walk.draw_noise(now.tails)
+    return now._replace(tree=walk.to_tree(now.tree.names), leaf_noise=noise)
 
 
 def draw_covariance(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.random.Generator) -> Unknowns:
@@ -127,22 +136,22 @@ def draw_covariance(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.
 
 
 def draw_noise(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.random.Generator) -> Unknowns:
-    """One s₀ for all leaves given the tree, on the log scale, and with it Φ where that can be integrated out.
+    """s₀ given the tree and how rows differ from it, on the log scale, with it Φ where that can be integrated out.
 
     Given Φ the nd entries hold s₀ within a factor 1 ± O((nd)^(−½)), and Φ is as close to its value for the last s₀.
     """
-    ones = np.ones(len(X))
+    shares = now.leaf_noise / now.noise_level
     integrated = None if np.isnan(X).any() else family.integrated(now.covariance, rng)
     log_p = likelihood(now.covariance, X) if integrated is None else marginal_likelihood(integrated, X)
 
     def log_density(log_noise: float) -> float:
         noise = math.exp(log_noise)
-        return log_p(now.tree, noise * ones) - noise + log_noise
+        return log_p(now.tree, noise * shares) - noise + log_noise
 
     lower = math.log(SMALLEST_NOISE)
-    current = max(math.log(now.leaf_noise[0]), lower)  # equal to the bound up to rounding, at least
+    current = max(math.log(now.noise_level), lower)  # equal to the bound up to rounding, at least
     log_noise, _ = slice_step(log_density, current, log_density(current), rng, width=1.0, lower=lower, upper=40.0)
-    now = now._replace(leaf_noise=np.full(len(X), math.exp(log_noise)))
+    now = now.with_noise_level(math.exp(log_noise))
     if integrated is None:
         return now
     S = scatter(now.tree, X, now.leaf_noise, diagonal=diagonal_only(family))
@@ -157,6 +166,10 @@ def draw_offset(now: Unknowns, rng: np.random.Generator) -> Unknowns:
     merges and leaf noise hold each other.
     """
     tree = now.tree
+    if now.tails is not None:
+        shift = draw_shift(float(tree.times[0]), now.leaf_noise, now.tails, rng)
+        moved = Tree(tree.children, tree.times - shift, tree.names)
+        return now._replace(tree=moved, leaf_noise=now.leaf_noise + shift)
     total = float(tree.times[0] + now.leaf_noise[0])
     longest = total - 2.0 * SMALLEST_NOISE
     rate = 0.5 * tree.n_leaves * (tree.n_leaves - 1) - 1.0
@@ -173,7 +186,7 @@ def draw_scale(
     now: Unknowns, X: Floats, family: CovarianceFamily, learn_noise: bool, rng: np.random.Generator
 ) -> Unknowns:
     """(t, s₀, Φ) → (ct, cs₀, Φ/c). Leaf noise that is given stays, and then the likelihood decides too."""
-    tree, noise = now.tree, now.leaf_noise
+    tree, noise, level = now.tree, now.leaf_noise, now.noise_level
     if family.log_rescale(now.covariance, 2.0) == -math.inf:
         return now
     n_merges = len(tree.times)
@@ -185,13 +198,13 @@ def draw_scale(
         c = math.exp(log_c)
         times = Tree(tree.children, c * tree.times, tree.names)
         covariance, _ = family.rescale(now.covariance, c)
-        return now._replace(tree=times, covariance=covariance, leaf_noise=c * noise if learn_noise else noise)
+        return (now.with_noise_level(c * level) if learn_noise else now)._replace(tree=times, covariance=covariance)
 
     def log_density(log_c: float) -> float:
         c = math.exp(log_c)
         value = c * base + n_merges * log_c + family.log_rescale(now.covariance, c)
         if learn_noise:
-            value += log_c - c * float(noise[0]) if c * noise[0] > 0.99 * SMALLEST_NOISE else -math.inf
+            value += log_c - c * level if c * level > 0.99 * SMALLEST_NOISE else -math.inf
         if log_p_data is not None:  # at (ct, s₀, Φ/c) what it is at (t, s₀/c, Φ)
             value += log_p_data(tree, noise / c)
         return value
@@ -231,6 +244,8 @@ def iterate(
     now = draw_covariance(now, seen, family, rng)
     if learn_noise:
         now = draw_offset(draw_noise(now, seen, family, rng), rng)
+        if now.tails is not None:
+            now = now._replace(tails=draw_tails(now.leaf_noise, now.tails, rng))
     now = draw_scale(now, seen, family, learn_noise, rng)
     if now.missing is not None:
         # Missing entries and the tree hold each other back, and both are cheap: they take turns.
@@ -261,6 +276,13 @@ class Draw(NamedTuple):
     values: dict[str, Any]  # of Φ
     leaf_noise: float  # of the first leaf: of all, if it is learned
     log_joint: float
+    own_noise: Floats | None = None  # (n,) of every row, if they differ
+    df: float = math.inf  # of its tails
+
+    @property
+    def tails(self) -> Tails:
+        """The law of the rows' noise."""
+        return Tails(self.leaf_noise, self.df)
 
 
 class Completed:
@@ -298,7 +320,8 @@ class Chain:
         rows = start.covariance.whiten(filled(X, start))
         self.walk = Walk(start.tree, near, rows, start.leaf_noise, self.rng)
         self.draws: list[Draw] = []
-        self.trace: dict[str, list[Any]] = {name: [] for name in (*start.covariance.values, *TRACES)}
+        own = () if start.tails is None else ("noise_df",)
+        self.trace: dict[str, list[Any]] = {name: [] for name in (*start.covariance.values, *TRACES, *own)}
         self.completed = Completed()
 
     def advance(self) -> None:
@@ -312,12 +335,12 @@ class Chain:
         self.keep()
 
     def move(self, now: Unknowns) -> Unknowns:
-        """Make a sweep of the tree, given the rest."""
+        """Make a sweep of the tree, given the rest, and draw the noise that each row has of its own."""
         walk = self.walk
         walk.given(now.covariance.whiten(filled(self.X, now)), now.leaf_noise, now.tree.times)
         # A fixed Φ does not follow the times, so they have a scale of their own to find.
         walk.sweep(rescaled=self.family.log_rescale(now.covariance, 2.0) == -math.inf)
-        return now._replace(tree=walk.to_tree())
+        return _taken_from(walk, now)
 
     def build(self, now: Unknowns) -> Unknowns:
         """Make the greedy tree, given the rest."""
@@ -335,11 +358,13 @@ class Chain:
         now = self.now
         row = {
             **now.covariance.values,
-            "leaf_noise": float(now.leaf_noise[0]),
+            "leaf_noise": now.noise_level,
             "last_time": float(now.tree.times[-1]),
             "log_scale": float(np.log(now.tree.times).mean()) + now.covariance.log_det / now.covariance.d,
             "log_joint": log_joint(now, self.X),
         }
+        if now.tails is not None:
+            row["noise_df"] = now.tails.df
         for name, value in row.items():
             self.trace[name].append(value)
         after = self.n_done - self.settings.warmup
@@ -356,8 +381,9 @@ class Chain:
             now.tree.children.astype(smaller),
             now.tree.times,
             dict(now.covariance.values),
-            float(now.leaf_noise[0]),
+            now.noise_level,
             self.trace["log_joint"][-1],
+            *(() if now.tails is None else (now.leaf_noise, now.tails.df)),
         )
 
     def without_draws(self) -> Chain:

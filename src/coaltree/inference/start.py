@@ -10,6 +10,7 @@ import numpy.typing as npt
 from coaltree.inference.due import PEAK
 from coaltree.inference.graph import build_by_graph, refuse_copies
 from coaltree.inference.greedy import build
+from coaltree.inference.heavy import FIRST_DF, Tails, first_noise
 from coaltree.inference.neighbors import nearest
 from coaltree.model import missing
 from coaltree.model.covariance import CovarianceFamily, State
@@ -35,6 +36,19 @@ class Unknowns(NamedTuple):
     covariance: State
     leaf_noise: Floats  # (n,)
     missing: missing.Imputed | None = None  # entries of X that are NaN
+    tails: Tails | None = None  # of leaf noise, if every row has its own
+
+    @property
+    def noise_level(self) -> float:
+        """s₀: the noise that all rows have, or around which theirs scatters."""
+        return float(self.leaf_noise[0]) if self.tails is None else self.tails.scale
+
+    def with_noise_level(self, level: float) -> Unknowns:
+        """Return the same with all noise stretched to another s₀."""
+        if self.tails is None:
+            return self._replace(leaf_noise=np.full_like(self.leaf_noise, level))
+        stretched = (level / self.tails.scale) * self.leaf_noise
+        return self._replace(leaf_noise=stretched, tails=self.tails._replace(scale=level))
 
 
 def first_guess(X: Floats, family: CovarianceFamily, leaf_noise: Floats | None) -> Unknowns:
@@ -43,34 +57,52 @@ def first_guess(X: Floats, family: CovarianceFamily, leaf_noise: Floats | None) 
 
 
 def first_guesses(
-    X: Floats, family: CovarianceFamily, leaf_noise: Floats | None, n_chains: int, rng: np.random.Generator
+    X: Floats,
+    family: CovarianceFamily,
+    leaf_noise: Floats | None,
+    n_chains: int,
+    rng: np.random.Generator,
+    heavy: bool = False,
 ) -> tuple[list[Unknowns], Near]:
     """Where each chain starts, and the near rows of every row, (n, k).
 
     All begin with the covariance of the data. The first has the greedy tree by peaks, the others the same of rows moved
-    at random by about half the way to the next row, so that their clades differ at every level.
+    at random by about half the way to the next row, so that their clades differ at every level. With `heavy` noise,
+    variances are those of the middle half of each column, and rows far from all others start with more noise.
     """
     # Learned noise starts at half the time by which half of the lineages are expected to have merged, 2/n.
     noise = np.full(len(X), 1.0 / len(X)) if leaf_noise is None else leaf_noise
     complete = not np.isnan(X).any()
-    variances = np.nanvar(X, axis=0)
+    variances = _middle_variances(X) if heavy else np.nanvar(X, axis=0)
     if diagonal_only(family):
         covariance = family.start(variances)
     else:
-        covariance = family.start(np.atleast_2d(np.cov(X, rowvar=False)) if complete else np.diag(variances))
+        whole = complete and not heavy
+        covariance = family.start(np.atleast_2d(np.cov(X, rowvar=False)) if whole else np.diag(variances))
     rows = covariance.whiten(X if complete else _crudely_filled(X))
     index, distance = nearest(rows, N_NEAR)
     refuse_copies(rows, noise, (index, distance))
+    tails = None
+    if heavy:
+        tails = Tails(float(noise[0]), FIRST_DF)
+        noise = first_noise(distance[:, 0], tails.scale)
     step = JITTER * np.sqrt(distance[:, :1] / rows.shape[1])
     starts = []
     for k in range(n_chains):
         moved = rows if k == 0 else rows + step * rng.standard_normal(rows.shape)
         near = (index, distance) if k == 0 else None
-        starts.append(Unknowns(apart(greedy_start(moved, noise, near)), covariance, noise))
+        starts.append(Unknowns(apart(greedy_start(moved, noise, near)), covariance, noise, tails=tails))
     if not complete:
         sizes = covariance.variances()
         starts = [start._replace(missing=missing.impute_columns(start.tree, X, sizes, noise, rng)) for start in starts]
     return starts, index
+
+
+def _middle_variances(X: Floats) -> Floats:
+    """Variances (d,) of normal columns with the same quartiles; plain variances where these are equal."""
+    low, high = np.nanquantile(X, [0.25, 0.75], axis=0)
+    plain: Floats = np.nanvar(X, axis=0)
+    return np.where(high > low, np.minimum(((high - low) / 1.349) ** 2, plain), plain)
 
 
 def greedy_start(rows: Floats, noise: Floats, near: tuple[Near, Floats] | None, neighbors: int | None = None) -> Tree:

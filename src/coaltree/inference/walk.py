@@ -29,6 +29,7 @@ from coaltree.inference.chain import (
     pass_messages,
     upwards,
 )
+from coaltree.inference.heavy import Tails, slice_noise
 from coaltree.inference.lineages import (
     expected_times,
     exposure,
@@ -253,6 +254,11 @@ class Walk:
             recompute(state)
             if rescaled:
                 rescale(state, stream, self.counts)
+
+    def draw_noise(self, tails: Tails) -> Floats:
+        """Draw the noise of every row, (n,), given the tree and the law it comes from."""
+        slice_noise(self.state, 0.5 * tails.df, tails.scale, self.stream)
+        return self.state.variance[self.place[: self.n_leaves]]
 
     def set_near(self, near: npt.NDArray[Any]) -> None:
         """Take other near rows (n, k)."""

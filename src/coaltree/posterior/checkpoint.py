@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.inference.heavy import Tails
 from coaltree.inference.learn import Chain, Draw, Settings, Unknowns
 from coaltree.model.covariance import CovarianceFamily
 from coaltree.model.missing import Imputed
@@ -85,6 +86,8 @@ def _pack(chain: Chain) -> tuple[Arrays, dict[str, Any]]:
     arrays |= {f"trace.{name}": np.array(values) for name, values in chain.trace.items()}
     arrays |= {f"now.{name}": np.asarray(value) for name, value in now.covariance.values.items()}
     arrays["children"], arrays["times"], arrays["leaf_noise"] = now.tree.children, now.tree.times, now.leaf_noise
+    if now.tails is not None:
+        arrays["tails"] = np.array(now.tails)
     if now.missing is not None:
         arrays["drawn"], arrays["expected"] = now.missing
         arrays |= {f"completed.{name}": getattr(chain.completed, name) for name in _COMPLETED}
@@ -92,6 +95,9 @@ def _pack(chain: Chain) -> tuple[Arrays, dict[str, Any]]:
         arrays["draws.children"] = np.array([draw.children for draw in draws])
         arrays["draws.times"] = np.array([draw.times for draw in draws])
         arrays["draws.numbers"] = np.array([(draw.leaf_noise, draw.log_joint) for draw in draws])
+        if draws[0].own_noise is not None:
+            arrays["draws.own_noise"] = np.array([draw.own_noise for draw in draws])
+            arrays["draws.df"] = np.array([draw.df for draw in draws])
         for name in draws[0].values:
             arrays[f"draws.value {name}"] = np.array([draw.values[name] for draw in draws])
     header = {"generator": chain.rng.bit_generator.state, "n_done": chain.n_done, "n_completed": chain.completed.n}
@@ -110,6 +116,7 @@ def _unpack(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
         chain.family.from_values(_plain(part("now.")), chain.X.shape[1]),
         arrays["leaf_noise"],
         Imputed(arrays["drawn"], arrays["expected"]) if "drawn" in arrays else None,
+        Tails(*arrays["tails"].tolist()) if chain.now.tails is not None else None,
     )
     if not chain.settings.greedy:
         chain.walk.from_file(part("walk."), chain.now.tree)
@@ -117,8 +124,19 @@ def _unpack(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
     for name, array in part("completed.").items():
         setattr(chain.completed, name, array)
     values = part("draws.value ")
+    own = (
+        [(noise, float(df)) for noise, df in zip(arrays["draws.own_noise"], arrays["draws.df"], strict=True)]
+        if ("draws.own_noise" in arrays)
+        else None
+    )
     chain.draws = [
-        Draw(children, times, _plain({name: each[k] for name, each in values.items()}), *numbers.tolist())
+        Draw(
+            children,
+            times,
+            _plain({name: each[k] for name, each in values.items()}),
+            *numbers.tolist(),
+            *(() if own is None else own[k]),
+        )
         for k, (children, times, numbers) in enumerate(
             zip(*(arrays.get(f"draws.{name}", np.empty(0)) for name in ("children", "times", "numbers")), strict=True)
         )

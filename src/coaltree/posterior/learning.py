@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._version import __version__
-from coaltree.inference import learn, running
+from coaltree.inference import heavy, learn, running
 from coaltree.inference.effort import Effort, settle
 from coaltree.inference.learn import AUTO, GREEDY, Chain
 from coaltree.model.covariance import CovarianceFamily, Diagonal, Fixed, HuangWand, as_family
@@ -25,6 +25,8 @@ from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.validation import check_choice, check_count, check_data, check_leaf_noise
 
 Floats = npt.NDArray[np.float64]
+
+LEARN, ROBUST = "learn", "robust"
 
 
 class LearnedPosterior(NamedTuple):
@@ -42,6 +44,9 @@ class LearnedPosterior(NamedTuple):
     completed_sd: Floats  # (n, d): posterior standard deviation of those, 0 elsewhere
     convergence: Convergence | None  # None of a greedy tree
     finished: bool  # False if Ctrl-C ended it early
+    # (M,): the noise of a new row that goes with each tree, a draw from its law; None if all rows share one noise
+    new_noises: Floats | None = None
+    surprise: Floats | None = None  # (n,): how probable a row is that fits as badly; None likewise
 
     @property
     def covariance(self) -> Floats:
@@ -82,8 +87,10 @@ def learn_posterior(
         matrix; with n ≤ d rows its prior decides what the data cannot, and a warning says so.
     coordinates : array-like (d, p), optional
         Where the columns lie, for a kernel.
-    leaf_noise : "learn", float or array-like (n,)
-        Variance of each leaf in units of Φ; learned under an Exponential(1) prior by default.
+    leaf_noise : "learn", "robust", float or array-like (n,)
+        Variance of each leaf in units of Φ; learned under an Exponential(1) prior by default. "robust" gives every row
+        a noise of its own around it, with heavy tails that are learned too, so that rows that fit badly do not bend
+        the tree; `surprise` tells how badly.
     n_draws : int, optional
         Trees kept, of all chains together.
     warmup : int, optional
@@ -133,11 +140,14 @@ def learn_posterior(
         neighbors = _check_neighbors(neighbors, method, X_array)
     effort = settle(n, warmup, n_draws, n_chains, thin, method == GREEDY)
     family = as_family(covariance, coordinates, d)
-    learn_noise = isinstance(leaf_noise, str) and leaf_noise == "learn"
+    learn_noise = isinstance(leaf_noise, str) and leaf_noise in (LEARN, ROBUST)
+    own_noise = learn_noise and leaf_noise == ROBUST
+    if own_noise and method == GREEDY:
+        raise ValueError('leaf_noise="robust" is for sampled trees, got method="greedy". Use leaf_noise="learn".')
     noise = None if learn_noise else check_leaf_noise(leaf_noise, n)
     _check_learnable(X_array, family, noise)
     names = leaf_names(X) if names is None else tuple(names)
-    settings = learn.Settings(effort.warmup, effort.thin, learn_noise, method == GREEDY, neighbors)
+    settings = learn.Settings(effort.warmup, effort.thin, learn_noise, method == GREEDY, neighbors, own_noise)
 
     rng = as_generator(random_state)
     file = (
@@ -163,7 +173,7 @@ def _chains(
     rng: np.random.Generator,
 ) -> list[Chain]:
     starting, *seeds = rng.spawn(effort.n_chains + 1)
-    starts, near = learn.first_guesses(X, family, noise, effort.n_chains, starting)
+    starts, near = learn.first_guesses(X, family, noise, effort.n_chains, starting, settings.heavy)
     return [Chain(X, family, settings, start, near, seed) for start, seed in zip(starts, seeds, strict=True)]
 
 
@@ -215,7 +225,13 @@ def _gather(
     states = [family.from_values(draw.values, d) for draw in flat]
     middle, noise = family.summarise(states), chains[0].now.leaf_noise
     noises = np.array([[draw.leaf_noise] for draw in flat])
-    if chains[0].settings.learn_noise:
+    tails = [draw.tails for draw in flat]
+    new = surprise = None
+    if chains[0].settings.heavy:
+        leaf_noises = np.array([draw.own_noise for draw in flat])
+        noise = np.median(leaf_noises, axis=0)
+        new, surprise = heavy.new_noises(tails, np.random.default_rng(0)), heavy.surprise(leaf_noises, tails)
+    elif chains[0].settings.learn_noise:
         noise = np.full(len(X), np.median(noises))
         leaf_noises = np.broadcast_to(noises, (len(flat), len(X)))
     else:
@@ -261,6 +277,8 @@ def _gather(
         *_completed(X, chains),
         convergence,
         finished,
+        new,
+        surprise,
     )
 
 

@@ -41,11 +41,12 @@ class Given(NamedTuple):
 
     covariance: Floats  # (d, d), or the variances (d,) if it is diagonal
     leaf_noise: Floats  # (n,)
+    drawn_noise: float | None = None  # of a new point, where every row has its own
 
     @property
     def new_noise(self) -> float:
-        """Leaf noise of a new point: the median of the others'."""
-        return float(np.median(self.leaf_noise))
+        """Leaf noise of a new point: as drawn, or the median of the others'."""
+        return float(np.median(self.leaf_noise)) if self.drawn_noise is None else self.drawn_noise
 
     def block(self, columns: Bools) -> Floats:
         """Return Φ of these columns, in the form it has."""

@@ -52,10 +52,20 @@ class Attachment(NamedTuple):
 Summary = Callable[[Tree, Given, Places, Batch], Floats]
 
 
-def make_fit(posterior: TreePosterior, X: Floats, covariances: Floats, leaf_noises: Floats) -> Fit:
-    """Gather what prediction needs: a covariance, (M, d, d) or (M, d), and noises, (M, n), a tree, or 1 for all."""
+def make_fit(
+    posterior: TreePosterior, X: Floats, covariances: Floats, leaf_noises: Floats, new_noises: Floats | None = None
+) -> Fit:
+    """Gather what prediction needs: a covariance, (M, d, d) or (M, d), and noises, (M, n), per tree, or 1 for all.
+
+    Where rows differ in their noise, `new_noises` (M,) are draws of a new row's: trees and noises are averaged alike.
+    """
     n_phi, n_noise = len(covariances), len(leaf_noises)
-    return Fit(posterior, X, lambda m: Given(covariances[m % n_phi], leaf_noises[m % n_noise]))
+
+    def given(m: int) -> Given:
+        new = None if new_noises is None else float(new_noises[m])
+        return Given(covariances[m % n_phi], leaf_noises[m % n_noise], new)
+
+    return Fit(posterior, X, given)
 
 
 def log_predictive(fit: Fit, X_new: Floats, n_jobs: int | None = 1) -> Floats:
