@@ -17,6 +17,7 @@ from coaltree.posterior import predict
 from coaltree.posterior.embedding import embed, embed_new
 from coaltree.posterior.learning import learn_posterior
 from coaltree.posterior.locate import Given
+from coaltree.posterior.loo import LeaveOneOut, leave_one_out
 from coaltree.posterior.partition import score_clusters
 from coaltree.posterior.predict import Attachment, Fit
 from coaltree.posterior.sampling import leaf_names, sample_posterior
@@ -42,17 +43,19 @@ class CoalescentClustering(
 
     Parameters
     ----------
-    covariance : {"spherical", "diagonal", "wishart"}, array (d, d), scikit-learn kernel or family
+    covariance : {"spherical", "diagonal", "wishart", "factors", "auto"}, array (d, d), scikit-learn kernel or family
         What is known of the covariance Φ of the diffusion. All but a given array are learned. A kernel is over
-        `coordinates` of the columns.
+        `coordinates` of the columns. "auto" takes what predicts rows best that are left out (`compare_`): for density,
+        imputation and new rows. "spherical" has the better record where the tree should find classes.
     coordinates : array-like (d, p), optional
         Where the columns lie, for a kernel.
     method : {"auto", "greedy"}
         "auto" samples trees. "greedy" builds one, without supports.
     n_particles, n_iter, burn_in : int, optional
         Former names: `n_draws`; iterations of each chain, those of `burn_in` included; `warmup`.
-    leaf_noise : "learn", float or array-like (n,)
-        Variance of each row around its true value, in units of Φ.
+    leaf_noise : "learn", "robust", "auto", float or array-like (n,)
+        Variance of each row around its true value, in units of Φ. "robust": heavy-tailed, each row has its own, so
+        that outliers do not bend the tree (`surprise_`); "auto" compares the two (`compare_`).
     n_clusters : int, optional
         Number of flat clusters. Default: chosen by the posterior, `cluster_scores_`.
     distance_threshold : float, optional
@@ -96,6 +99,14 @@ class CoalescentClustering(
         The draw that goes with each tree of `posterior_`: its variances, (M, d), if diagonal; (1, …) if all are equal.
     leaf_noises_ : array (M, n)
         Likewise.
+    compare_ : dict of Compared or None
+        With "auto": leave-one-out density of each model that was tried, the best first, as in ArviZ's `compare`.
+    surprise_ : array (n,) or None
+        With robust noise: the probability of a row that fits as badly as this one. Small for outliers.
+    new_noises_, tails_ : array (M,), (M, 2), or None
+        With robust noise: of each draw, a new row's noise, and scale and degrees of freedom of all rows' noise.
+    incomplete_ : array (n,) of bool
+        Rows with missing entries.
     trace_ : dict of arrays (n_chains, iterations, …)
         Every iteration of learning, the first `warmup_` included.
     warmup_ : int
@@ -206,7 +217,8 @@ class CoalescentClustering(
         self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
         self.compact_covariance_, self.leaf_noise_ = learned.middle.compact(), learned.leaf_noise
         self.covariances_, self.leaf_noises_ = learned.covariances, learned.leaf_noises
-        self.new_noises_, self.surprise_ = learned.new_noises, learned.surprise
+        self.new_noises_, self.surprise_, self.tails_ = learned.new_noises, learned.surprise, learned.tails
+        self.compare_, self.incomplete_ = learned.compared, np.asarray(np.isnan(rows).any(axis=1))
         self.warmup_, self.convergence_, self.finished_ = learned.warmup, learned.convergence, learned.finished
         self.tree_ = self.posterior_.point_tree()
         return self._describe()._cut()
@@ -283,6 +295,12 @@ class CoalescentClustering(
             self.labels_ = self.tree_.cut(n_clusters=scores.chosen)
         self.n_clusters_ = self._n_features_out = int(self.labels_.max()) + 1
         return self
+
+    def leave_one_out(self) -> LeaveOneOut:
+        """Log density of each complete row given the others, with Pareto k̂: from the draws, without another fit."""
+        check_is_fitted(self)
+        seen = np.where(np.reshape(self.incomplete_, (-1, 1)), np.nan, self.completed_)
+        return leave_one_out(self.posterior_, seen, self.covariances_, self.leaf_noises_, self.tails_)
 
     # ---- new points
 

@@ -11,6 +11,7 @@ from coaltree._version import __version__
 from coaltree.posterior import storage
 from coaltree.posterior.convergence import Convergence
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.loo import Compared
 from coaltree.tree import Tree
 
 KIND = "coaltree.CoalescentClustering"
@@ -18,12 +19,16 @@ _POSTERIOR = ("children", "times", "weights", "log_joint", "ess_per_step")
 _FITTED = ("completed_", "leaf_noise_", "labels_")
 # A draw for each tree; files of before have none, and their trees go with the middle of the posterior.
 _DRAWS = {"covariances_": "covariance_", "leaf_noises_": "leaf_noise_"}
+_KINDS = {"labels_": "iu", "incomplete_": "b"}
+# Of rows with a noise of their own; not in files of other fits.
+_OWN_NOISE = ("new_noises_", "surprise_", "tails_")
 
 
 def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
     """Write a fitted `CoalescentClustering`."""
     arrays = {name: getattr(model, name) for name in (*_FITTED, *_DRAWS)}
-    arrays["covariance_"] = model.compact_covariance_
+    arrays |= {name: getattr(model, name) for name in _OWN_NOISE if getattr(model, name) is not None}
+    arrays["covariance_"], arrays["incomplete_"] = model.compact_covariance_, model.incomplete_
     if model.leaf_noises_.strides[1] == 0:  # one number a tree
         arrays["leaf_noises_"] = model.leaf_noises_[:, :1]
     arrays |= {f"posterior/{name}": getattr(model.posterior_, name) for name in _POSTERIOR}
@@ -49,6 +54,7 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
         "warmup": model.warmup_,
         "finished": model.finished_,
         "convergence": None if model.convergence_ is None else model.convergence_.as_dict(),
+        "compare": None if model.compare_ is None else [[name, *row] for name, row in model.compare_.items()],
         "features": list(map(str, getattr(model, "feature_names_in_", []))),
         "n_features_in": model.n_features_in_,
         "cluster_scores": [[k, score] for k, score in getattr(model, "cluster_scores_", {}).items()],
@@ -78,6 +84,11 @@ def _restore(contents: dict[str, Any], model: Any) -> None:
         setattr(model, name, contents.get(name, contents[middle][None]))
     if model.leaf_noises_.ndim == 2 and model.leaf_noises_.shape[1] == 1:
         model.leaf_noises_ = np.broadcast_to(model.leaf_noises_, (len(model.leaf_noises_), len(model.leaf_noise_)))
+    for name in _OWN_NOISE:
+        setattr(model, name, contents.get(name))
+    model.incomplete_ = np.asarray(contents.get("incomplete_", np.zeros(len(model.leaf_noise_))), dtype=bool)
+    compared = contents.get("compare")
+    model.compare_ = None if compared is None else {str(name): Compared(*map(float, row)) for name, *row in compared}
     model.has_missing_, model.finished_ = bool(contents.get("missing", False)), bool(contents.get("finished", True))
     model.warmup_ = int(contents.get("warmup", contents["params"].get("burn_in") or 0))
     model.convergence_ = Convergence.from_dict(contents.get("convergence"))
@@ -111,9 +122,12 @@ def _check(model: Any) -> int:
     }
     shapes["leaf_noises_"] = (draws["leaf_noises_"], n)
     shapes["covariances_"] = (draws["covariances_"], d, d)[: 2 if model.covariances_.ndim == 2 else 3]
+    shapes["incomplete_"] = (n,)
+    if model.new_noises_ is not None:
+        shapes |= {"new_noises_": (len(model.posterior_),), "surprise_": (n,), "tails_": (len(model.posterior_), 2)}
     for name, wanted in shapes.items():
         value = getattr(model, name)
-        if value.shape != wanted or value.dtype.kind not in ("iu" if name == "labels_" else "iuf"):
+        if value.shape != wanted or value.dtype.kind not in _KINDS.get(name, "iuf"):
             raise ValueError(f"{name} must be numbers of shape {wanted}, got shape {value.shape} of {value.dtype}.")
         if not np.isfinite(value).all():
             raise ValueError(f"{name} must be finite.")

@@ -15,6 +15,7 @@ for its posterior:
 | `Diagonal` | Φ = diag(φ), φ_j ~ IG(shape, scale) (φ) | exact draw |
 | `InverseWishart` | Φ ~ IW(df, Ψ) (lower triangle of Φ) | exact draw, IW(df + m, Ψ + S) |
 | `HuangWand` | a learned scale for every column (lower triangle of Φ) | Gibbs |
+| `Factors` | Φ = ΛΛᵀ + diag(ψ), a few factors that may vanish (ψ, Λ, their scales) | Gibbs |
 | `PooledWishart` | Φ ~ IW(df + d − 1, df σ² I), σ ~ half-t(2, scale) (lower triangle of Φ, and σ) | slice, exact draw |
 | `coaltree.model.gp.GaussianProcess` | Φ = amplitude · K(θ) | slice sampling and an exact draw |
 
@@ -36,6 +37,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.model.factor import Factors
 from coaltree.model.family import (
     DEFAULT_SCALE,
     DEFAULT_SHAPE,
@@ -65,6 +67,7 @@ Floats = npt.NDArray[np.float64]
 __all__ = [
     "CovarianceFamily",
     "Diagonal",
+    "Factors",
     "Fixed",
     "HuangWand",
     "InverseWishart",
@@ -238,13 +241,13 @@ class Diagonal(Linear):
 def as_family(covariance: Any, coordinates: Any = None, d: int | None = None) -> CovarianceFamily:
     """Return the family a user means: a name, a matrix, a scikit-learn kernel over `coordinates`, or a family.
 
-    "spherical", "diagonal" and "wishart" (Huang–Wand) carry their default priors. A matrix is (d, d), or the (d,)
-    variances of a diagonal one. With `d`, matrices and coordinates must match it.
+    "spherical", "diagonal", "wishart" (Huang–Wand) and "factors" carry their default priors. A matrix is (d, d), or the
+    (d,) variances of a diagonal one. With `d`, matrices and coordinates must match it.
     """
     if isinstance(covariance, CovarianceFamily) and not isinstance(covariance, type):
         return covariance
     if isinstance(covariance, str):
-        families = {"spherical": Spherical(), "diagonal": Diagonal(), "wishart": HuangWand()}
+        families = {"spherical": Spherical(), "diagonal": Diagonal(), "wishart": HuangWand(), "factors": Factors()}
         return families[check_choice(covariance, "covariance", families)]
     if isinstance(covariance, np.ndarray | list | tuple):
         return Fixed(check_covariance(covariance, d))
@@ -252,8 +255,8 @@ def as_family(covariance: Any, coordinates: Any = None, d: int | None = None) ->
 
     if not isinstance(covariance, gp.Kernel):
         raise TypeError(
-            'covariance must be "spherical", "diagonal", "wishart", a (d, d) array, d variances, a scikit-learn '
-            f"kernel or a family of coaltree.model.covariance, got {covariance!r}."
+            'covariance must be "spherical", "diagonal", "wishart", "factors", a (d, d) array, d variances, a '
+            f"scikit-learn kernel or a family of coaltree.model.covariance, got {covariance!r}."
         )
     family = gp.GaussianProcess(covariance, coordinates)
     if d is not None:

@@ -17,16 +17,17 @@ from coaltree.inference.effort import Effort, settle
 from coaltree.inference.learn import AUTO, GREEDY, Chain
 from coaltree.model.covariance import CovarianceFamily, Diagonal, Fixed, HuangWand, as_family
 from coaltree.model.family import State
+from coaltree.posterior import choosing, loo
 from coaltree.posterior.checkpoint import Checkpoint
+from coaltree.posterior.choosing import LEARN, ROBUST
 from coaltree.posterior.convergence import Convergence, diagnose
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.loo import Compared, LeaveOneOut
 from coaltree.posterior.sampling import leaf_names
 from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.validation import check_choice, check_count, check_data, check_leaf_noise
 
 Floats = npt.NDArray[np.float64]
-
-LEARN, ROBUST = "learn", "robust"
 
 
 class LearnedPosterior(NamedTuple):
@@ -47,11 +48,18 @@ class LearnedPosterior(NamedTuple):
     # (M,): the noise of a new row that goes with each tree, a draw from its law; None if all rows share one noise
     new_noises: Floats | None = None
     surprise: Floats | None = None  # (n,): how probable a row is that fits as badly; None likewise
+    tails: Floats | None = None  # (M, 2): s₀ and ν of each draw; None likewise
+    compared: dict[str, Compared] | None = None  # what was compared, the best first; None if nothing was to choose
 
     @property
     def covariance(self) -> Floats:
         """The middle of the draws of Φ, (d, d)."""
         return self.middle.matrix()
+
+    def leave_one_out(self) -> LeaveOneOut:
+        """Log density of each complete row given the others, from the draws (`coaltree.posterior.loo`)."""
+        seen = np.where(self.completed_sd > 0.0, np.nan, self.completed)
+        return loo.leave_one_out(self.posterior, seen, self.covariances, self.leaf_noises, self.tails)
 
 
 def learn_posterior(
@@ -82,15 +90,17 @@ def learn_posterior(
     X : array-like (n, d)
         One row per leaf. Missing entries are NaN: they are integrated out under a diagonal covariance, drawn with the
         rest under a full one, and returned as `completed`.
-    covariance : {"spherical", "diagonal", "wishart"}, array (d, d) or (d,), scikit-learn kernel or family
-        What is known of Φ. A kernel is a Gaussian process over `coordinates` of the d columns. "wishart" learns a full
-        matrix; with n ≤ d rows its prior decides what the data cannot, and a warning says so.
+    covariance : {"spherical", "diagonal", "wishart", "factors", "auto"}, array (d, d) or (d,), kernel or family
+        What is known of Φ. A scikit-learn kernel is a Gaussian process over `coordinates` of the d columns. "wishart"
+        learns a full matrix; with n ≤ d rows its prior decides what the data cannot, and a warning says so. "factors"
+        learns a few common factors and a variance for each column. "auto" runs short chains with each that suits the
+        table and takes the one with the highest leave-one-out density, which `compared` tells of.
     coordinates : array-like (d, p), optional
         Where the columns lie, for a kernel.
-    leaf_noise : "learn", "robust", float or array-like (n,)
+    leaf_noise : "learn", "robust", "auto", float or array-like (n,)
         Variance of each leaf in units of Φ; learned under an Exponential(1) prior by default. "robust" gives every row
         a noise of its own around it, with heavy tails that are learned too, so that rows that fit badly do not bend
-        the tree; `surprise` tells how badly.
+        the tree; `surprise` tells how badly. "auto" compares the two.
     n_draws : int, optional
         Trees kept, of all chains together.
     warmup : int, optional
@@ -126,7 +136,6 @@ def learn_posterior(
     (True, 40)
     """
     X_array = check_data(X, missing=True)
-    n, d = X_array.shape
     check_choice(method, "method", (AUTO, GREEDY))
     for name, value, least in (
         ("n_draws", n_draws, 1),
@@ -138,15 +147,56 @@ def learn_posterior(
             check_count(value, name, at_least=least)
     if neighbors is not None:
         neighbors = _check_neighbors(neighbors, method, X_array)
-    effort = settle(n, warmup, n_draws, n_chains, thin, method == GREEDY)
-    family = as_family(covariance, coordinates, d)
+    names = leaf_names(X) if names is None else tuple(names)
+    how = _How(X_array, coordinates, method, n_jobs, neighbors)
+    effort = settle(len(X_array), warmup, n_draws, n_chains, thin, method == GREEDY)
+    compared = None
+    if choosing.is_auto(covariance) or choosing.is_auto(leaf_noise):
+        if method == GREEDY:
+            raise ValueError('"auto" compares sampled trees: name covariance and leaf_noise for method="greedy".')
+        pilot = choosing.pilot(effort)
+
+        def try_out(covariance: Any, leaf_noise: Any) -> LeaveOneOut:
+            short, _ = _learn(how, covariance, leaf_noise, pilot, _pilot_seed(random_state), None, progress, None)
+            return short.leave_one_out()
+
+        covariance, leaf_noise, compared = choosing.choose(X_array, covariance, leaf_noise, try_out)
+    learned, told = _learn(how, covariance, leaf_noise, effort, random_state, names, progress, checkpoint)
+    for message, category in told:
+        warnings.warn(message, category, stacklevel=2)
+    return learned._replace(compared=compared)
+
+
+class _How(NamedTuple):
+    """What the chains of a comparison have in common."""
+
+    X: Floats
+    coordinates: Any
+    method: str
+    n_jobs: int | None
+    neighbors: int | None
+
+
+def _learn(
+    how: _How,
+    covariance: Any,
+    leaf_noise: Any,
+    effort: Effort,
+    random_state: RandomState,
+    names: tuple[str, ...] | None,
+    progress: bool,
+    checkpoint: str | os.PathLike[str] | None,
+) -> tuple[LearnedPosterior, list[tuple[str, type[Warning]]]]:
+    """Run the chains of one model; the second part is what to warn of."""
+    X_array, method, neighbors = how.X, how.method, how.neighbors
+    n, d = X_array.shape
+    family = as_family(covariance, how.coordinates, d)
     learn_noise = isinstance(leaf_noise, str) and leaf_noise in (LEARN, ROBUST)
     own_noise = learn_noise and leaf_noise == ROBUST
     if own_noise and method == GREEDY:
         raise ValueError('leaf_noise="robust" is for sampled trees, got method="greedy". Use leaf_noise="learn".')
     noise = None if learn_noise else check_leaf_noise(leaf_noise, n)
-    _check_learnable(X_array, family, noise)
-    names = leaf_names(X) if names is None else tuple(names)
+    told = _check_learnable(X_array, family)
     settings = learn.Settings(effort.warmup, effort.thin, learn_noise, method == GREEDY, neighbors, own_noise)
 
     rng = as_generator(random_state)
@@ -157,11 +207,21 @@ def learn_posterior(
     if file is not None:
         file.load(chains)
     finished = running.run(
-        chains, effort.n_iter, n_jobs, progress, None if file is None else lambda: file.write(chains)
+        chains, effort.n_iter, how.n_jobs, progress, None if file is None else lambda: file.write(chains)
     )
     if min(chain.n_done for chain in chains) == 0:
         raise KeyboardInterrupt
-    return _gather(X_array, chains, effort, names, method, finished, seed_of(random_state))
+    learned = _gather(X_array, chains, effort, names, method, finished, seed_of(random_state))
+    if learned.convergence is not None and learned.convergence.warnings:
+        from sklearn.exceptions import ConvergenceWarning  # slow to import
+
+        told += [(message, ConvergenceWarning) for message in learned.convergence.warnings]
+    return learned, told
+
+
+def _pilot_seed(random_state: RandomState) -> RandomState:
+    """Return a seed for short chains that leaves that of the long ones as it is."""
+    return random_state.spawn(1)[0] if isinstance(random_state, np.random.Generator) else random_state
 
 
 def _chains(
@@ -185,8 +245,8 @@ def _check_neighbors(neighbors: Any, method: str, X: Floats) -> int:
     return check_count(neighbors, "neighbors", at_least=1)
 
 
-def _check_learnable(X: Floats, family: CovarianceFamily, noise: Floats | None) -> None:
-    """Refuse what has no posterior before hours are spent on it."""
+def _check_learnable(X: Floats, family: CovarianceFamily) -> list[tuple[str, type[Warning]]]:
+    """Refuse what has no posterior before hours are spent on it; return what to warn of."""
     n, d = X.shape
     lowest, highest = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
     constant = np.flatnonzero(lowest == highest)
@@ -198,11 +258,12 @@ def _check_learnable(X: Floats, family: CovarianceFamily, noise: Floats | None) 
             'or use covariance="spherical".'
         )
     if isinstance(family, HuangWand) and n <= d:
-        warnings.warn(
+        told = (
             f'covariance="wishart" learns a full ({d}, {d}) matrix from {n} rows: its prior decides much of it. '
-            'Consider "diagonal", "spherical", a kernel, or fewer columns.',
-            stacklevel=3,
+            'Consider "diagonal", "spherical", "factors", a kernel, or fewer columns.'
         )
+        return [(told, UserWarning)]
+    return []
 
 
 def _gather(
@@ -225,12 +286,13 @@ def _gather(
     states = [family.from_values(draw.values, d) for draw in flat]
     middle, noise = family.summarise(states), chains[0].now.leaf_noise
     noises = np.array([[draw.leaf_noise] for draw in flat])
-    tails = [draw.tails for draw in flat]
-    new = surprise = None
+    new = surprise = tails = None
     if chains[0].settings.heavy:
+        laws = [draw.tails for draw in flat]
+        tails = np.array(laws)
         leaf_noises = np.array([draw.own_noise for draw in flat])
         noise = np.median(leaf_noises, axis=0)
-        new, surprise = heavy.new_noises(tails, np.random.default_rng(0)), heavy.surprise(leaf_noises, tails)
+        new, surprise = heavy.new_noises(laws, np.random.default_rng(0)), heavy.surprise(leaf_noises, laws)
     elif chains[0].settings.learn_noise:
         noise = np.full(len(X), np.median(noises))
         leaf_noises = np.broadcast_to(noises, (len(flat), len(X)))
@@ -261,11 +323,6 @@ def _gather(
     )
     kept = {name: values[:, warmup:] for name, values in trace.items()}
     convergence = None if method == GREEDY else diagnose(kept, posterior.children, len(chains))
-    if convergence is not None and convergence.warnings:
-        from sklearn.exceptions import ConvergenceWarning  # slow to import
-
-        for told in convergence.warnings:
-            warnings.warn(told, ConvergenceWarning, stacklevel=3)
     return LearnedPosterior(
         posterior,
         middle,
@@ -279,6 +336,7 @@ def _gather(
         finished,
         new,
         surprise,
+        tails,
     )
 
 

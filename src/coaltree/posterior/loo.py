@@ -1,6 +1,6 @@
 r"""How well a fit predicts each row from the others: leave-one-out density, from the draws of one fit.
 
-For a draw (T, Φ, s) of the posterior let T₋ᵢ be the tree without leaf i. The mass of all places where the leaf may hang,
+For a draw (T, Φ, s) of the posterior let T₋ᵢ be the tree without leaf i. The mass of all places where it may hang,
 
     f_i = p(x_i | T₋ᵢ, Φ, s₋ᵢ) = Σ_edges ∫ exp(−Λ(t)) N(x_i; μ(t), v(t) Φ) dt,
 
@@ -40,6 +40,8 @@ Ints = npt.NDArray[np.int64]
 
 # Of more rows so many are held out, and of more draws so many are asked: enough to tell models apart.
 MOST_ROWS, MOST_DRAWS = 400, 100
+# A sum over noise ends where a term is below e^(−LITTLE) of it.
+LITTLE = 7.0
 # Beyond this k̂ the estimate for a row cannot be trusted (Vehtari et al. 2024).
 HIGH_K = 0.7
 
@@ -70,7 +72,7 @@ def spread(values: Floats, n: int) -> float:
 
 
 def leave_one_out(
-    posterior: TreePosterior, X: Floats, covariances: Floats, leaf_noises: Floats, tails: list[Tails] | None = None
+    posterior: TreePosterior, X: Floats, covariances: Floats, leaf_noises: Floats, tails: Floats | None = None
 ) -> LeaveOneOut:
     """Leave-one-out densities of complete rows under a posterior by chains; as `learn_posterior` returns them.
 
@@ -90,7 +92,9 @@ def leave_one_out(
         for k, draw in enumerate(kept):
             m = chain * per_chain + int(draw)
             noise = leaf_noises[m % len(leaf_noises)]
-            law = _one_noise(noise) if tails is None else _grid(tails[m], float(noise.max()))
+            law = (
+                _one_noise(noise) if tails is None else _grid(Tails(*tails[m].tolist()), float(noise.max()), X.shape[1])
+            )
             root = root_of(covariances[m % len(covariances)])
             whitened = root.whiten(filled)
             hold_out(make_chain(posterior[m], whitened, noise), rows, *law, log_f)
@@ -113,14 +117,17 @@ def _one_noise(noise: Floats) -> tuple[Floats, Floats]:
     return np.array([np.median(noise)]), np.zeros(1)
 
 
-def _grid(tails: Tails, largest: float) -> tuple[Floats, Floats]:
-    """Noise of a new row on a grid in log w, ascending, and the log of its weights: trapezoid rule."""
+def _grid(tails: Tails, largest: float, d: int) -> tuple[Floats, Floats]:
+    """Noise of a new row on a grid in log w, ascending, and the log of its weights: trapezoid rule.
+
+    Given d columns log w is known within about √(2/d), so that steps of this length lose next to nothing.
+    """
     from scipy.stats import gamma
 
     shape = 0.5 * tails.df
     lower = math.log(shape / gamma.ppf(0.9999, shape))
     upper = max(math.log(shape / gamma.ppf(0.001, shape)), math.log(largest / tails.scale) + 1.0)
-    log_w = np.linspace(lower, upper, max(6, math.ceil((upper - lower) / 0.5)))
+    log_w = np.linspace(lower, upper, max(6, math.ceil((upper - lower) / min(1.0, math.sqrt(2.0 / d)))))
     log_prior = shape * math.log(shape) - float(gammaln(shape)) - shape * (log_w + np.exp(-log_w))
     return tails.scale * np.exp(log_w), log_prior + math.log(log_w[1] - log_w[0])
 
@@ -153,23 +160,42 @@ def _log_mass(state: Chain, cut: int, noise: float, survey: Survey, n_edges: int
     return total
 
 
+@inline
+def _first_node(state: Chain, survey: Survey, n_edges: int, noise: Floats) -> int:
+    """The noise that would explain how far a leaf is from the nearest place, or the next one on the grid."""
+    nearest = math.inf
+    for k in range(n_edges):
+        nearest = min(nearest, survey.eps_below[survey.edge[k]])
+    k = n_until(noise, nearest / max(state.mean.shape[1], 1))
+    return min(k, noise.size - 1)
+
+
 @kernel
 def hold_out(state: Chain, held: Ints, noise: Floats, log_weight: Floats, out: Floats) -> None:
-    """Log f of each held leaf, out (H,), summed over its noise (K,); without −(d/2) log 2π − ½ log|Φ|."""
+    """Log f of each held leaf, out (H,), summed over its noise (K,), ascending; without −(d/2) log 2π − ½ log|Φ|.
+
+    As a function of log noise, f times its weight has one peak: sums go on from near it until what is left is little.
+    """
     survey = make_survey(state.variance.size)
     sums = np.empty(2)
-    half_d = 0.5 * state.mean.shape[1]
     for h in range(held.size):
         cut = held[h]
         home, home_time, own = other_child(state, cut), state.time[state.parent[cut]], state.variance[cut]
         detach(state, cut)
         n_edges = visit_edges(state, cut, ROUGHLY, survey)
-        total = log_weight[0] + _log_mass(state, cut, noise[0], survey, n_edges, sums)
-        for k in range(1, noise.size):
-            # All places together have at most v^(−d/2), v ≥ noise.
-            if log_weight[k] - half_d * math.log(noise[k]) > total - NEGLIGIBLE:
-                mass = _log_mass(state, cut, noise[k], survey, n_edges, sums)
-                total = add_logs(total, log_weight[k] + mass)
+        first = _first_node(state, survey, n_edges, noise)
+        middle = log_weight[first] + _log_mass(state, cut, noise[first], survey, n_edges, sums)
+        total = middle
+        for side in (-1, 1):
+            k = first + side
+            before = middle
+            while 0 <= k < noise.size:
+                term = log_weight[k] + _log_mass(state, cut, noise[k], survey, n_edges, sums)
+                total = add_logs(total, term)
+                if term < before and term < total - LITTLE:
+                    break
+                before = term
+                k += side
         out[h] = total
         state.variance[cut] = own
         attach(state, cut, home, home_time)

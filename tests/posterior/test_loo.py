@@ -1,0 +1,215 @@
+"""Leave-one-out density against refits, quadrature over noise, ArviZ; and the choice of a model by it."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import logsumexp
+
+import coaltree as ct
+from coaltree.inference.chain import make_chain
+from coaltree.inference.heavy import Tails
+from coaltree.posterior import choosing, loo, predict
+from coaltree.posterior.locate import Given
+from coaltree.posterior.loo import LeaveOneOut, compare, describe, hold_out, leave_one_out, stack
+from tests.seeds import seed
+
+
+def without(tree, leaf):
+    """The tree without one leaf, by its cophenetic distances: exact, for they are ultrametric."""
+    from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import squareform
+
+    kept = np.delete(np.arange(tree.n_leaves), leaf)
+    return ct.Tree.from_linkage(linkage(squareform(tree.cophenetic()[np.ix_(kept, kept)]), "average"))
+
+
+@pytest.mark.parametrize(("n", "d"), [(6, 1), (12, 3), (25, 8)])
+def test_mass_of_a_leaf_is_the_density_of_a_new_point(n, d):
+    """The tree without the leaf, and the leaf as a new point of it, which `posterior.places` weighs on its own grid."""
+    rng = np.random.default_rng(seed(n))
+    tree = ct.sample_tree(n, random_state=rng)
+    noise = 0.05 + 0.1 * rng.random(n)
+    X = ct.sample_data(tree, d, noise, random_state=rng)
+    found = np.empty(n)
+    for i in range(n):
+        hold_out(make_chain(tree, X, noise), np.array([i]), noise[i : i + 1], np.zeros(1), found[i : i + 1])
+        rest = np.delete(np.arange(n), i)
+        fit = predict.make_fit(_single(without(tree, i)), X[rest], np.ones((1, d)), noise[rest][None], noise[i : i + 1])
+        expected = predict.log_predictive(fit, X[i : i + 1])[0]
+        assert found[i] - 0.5 * d * math.log(2 * math.pi) == pytest.approx(expected, abs=2e-4)
+    # Held out one after the other in one go, nothing is left changed.
+    together = np.empty(n)
+    for i in range(n):
+        hold_out(make_chain(tree, X, np.full(n, 0.1)), np.array([i]), np.array([0.1]), np.zeros(1), together[i : i + 1])
+    at_once = np.empty(n)
+    hold_out(make_chain(tree, X, np.full(n, 0.1)), np.arange(n), np.array([0.1]), np.zeros(1), at_once)
+    np.testing.assert_allclose(at_once, together, rtol=1e-9)
+
+
+def _single(tree):
+    return ct.TreePosterior(
+        children=tree.children[None],
+        times=tree.times[None],
+        weights=np.ones(1),
+        log_evidence=math.nan,
+        log_joint=np.zeros(1),
+        ess_per_step=np.ones(tree.n_leaves - 1),
+    )
+
+
+def test_noise_of_its_own_is_summed_out():
+    """Against quadrature over the quantiles of the multiplier."""
+    rng = np.random.default_rng(seed(3))
+    tree, tails = ct.sample_tree(8, random_state=rng), Tails(0.1, 3.0)
+    noise = np.full(8, 0.1)
+    X = ct.sample_data(tree, 2, noise, random_state=rng)
+    X[0] += 3.0
+    state = make_chain(tree, X, noise)
+    found = np.empty(2)
+    hold_out(state, np.arange(2), *loo._grid(tails, 50.0, 2), found)
+    quantile = (np.arange(4000) + 0.5) / 4000
+    w = stats.invgamma(1.5, scale=1.5).ppf(quantile)
+    each = np.empty((4000, 2))
+    for k in range(4000):
+        hold_out(state, np.arange(2), np.array([tails.scale * w[k]]), np.zeros(1), each[k])
+    np.testing.assert_allclose(found, logsumexp(each, axis=0) - math.log(4000), atol=0.02)
+
+
+def test_density_without_a_row_is_that_of_a_fit_without_it():
+    X = ct.sample_data(ct.sample_tree(20, random_state=seed(1)), 3, leaf_noise=0.05, random_state=seed(2))
+    learned = ct.learn_posterior(X, "diagonal", random_state=seed(0))
+    found = learned.leave_one_out()
+    assert np.quantile(found.pareto_k, 0.9) < loo.HIGH_K
+    assert found.p_loo > 0
+    for i in (0, 5, 11):
+        rest = ct.learn_posterior(np.delete(X, i, axis=0), "diagonal", random_state=seed(0))
+        fit = predict.make_fit(rest.posterior, np.delete(X, i, axis=0), rest.covariances, rest.leaf_noises)
+        expected = predict.log_predictive(fit, X[i : i + 1])[0]
+        assert found.log_density[i] == pytest.approx(expected, abs=0.25)
+        # Negative control: the row itself in the fit makes it look far likelier.
+        own = predict.make_fit(learned.posterior, X, learned.covariances, learned.leaf_noises)
+        assert predict.log_predictive(own, X[i : i + 1])[0] > expected + 0.5
+
+
+def test_smoothing_is_that_of_arviz():
+    arviz = pytest.importorskip("arviz")
+    rng = np.random.default_rng(0)
+    log_f = rng.normal(size=(15, 2, 100))
+    found = loo.smooth(log_f, np.arange(15), 15)
+    data = arviz.from_dict(posterior={"a": rng.normal(size=(2, 100))}, log_likelihood={"x": log_f.transpose(1, 2, 0)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of high k̂
+        theirs = arviz.loo(data, pointwise=True, reff=loo_efficiency(log_f))
+    np.testing.assert_allclose(found.log_density, theirs.loo_i.values, atol=5e-3)
+    np.testing.assert_allclose(found.pareto_k, theirs.pareto_k.values, atol=0.1)
+
+
+def loo_efficiency(log_f):
+    worth = loo.effective_size(log_f.sum(axis=0)) / 200
+    return worth if 0 < worth < 1 else 1.0
+
+
+def fake(log_density, n=None):
+    values = np.asarray(log_density, dtype=float)
+    return LeaveOneOut(np.arange(len(values)), values, np.zeros(len(values)), 1.0, n or len(values))
+
+
+def test_comparison_and_its_words():
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=50)
+    table = compare({"worse": fake(base - 1.0 + 0.1 * rng.normal(size=50)), "good": fake(base)})
+    assert list(table) == ["good", "worse"]
+    assert table["good"].difference == 0.0
+    assert table["worse"].difference == pytest.approx(-50, abs=3)
+    assert table["worse"].difference_se < 2
+    assert table["good"].weight > 0.95
+    assert "worse is clearly worse" in describe(table)
+    level = compare({"a": fake(base), "b": fake(base + rng.normal(size=50) * 0.5 - 0.01)})
+    assert "not clearly worse" in describe(level)
+    with pytest.raises(ValueError, match="same rows"):
+        compare({"a": fake(base), "b": fake(base[:40], 50)})
+
+
+def test_stacking_finds_the_best_mixture():
+    p = np.array([[0.9] * 6 + [0.1] * 4, [0.2] * 10])
+    weight = np.linspace(0, 1, 2001)
+    best = weight[np.argmax([np.log(w * p[0] + (1 - w) * p[1]).sum() for w in weight])]
+    assert stack(np.log(p))[0] == pytest.approx(best, abs=2e-3)
+
+
+# ---- choosing
+
+
+def test_auto_takes_what_the_data_come_from():
+    rng = np.random.default_rng(seed(4))
+    tree = ct.sample_tree(40, random_state=rng)
+    unequal = ct.sample_data(tree, np.array([0.05, 1.0, 20.0]), 0.02, random_state=rng)
+    learned = ct.learn_posterior(unequal, "auto", n_draws=60, warmup=100, n_chains=1, random_state=0)
+    assert next(iter(learned.compared)) != "spherical"
+    assert learned.compared["spherical"].difference < -20
+    # The same seed with the name of the winner is the same fit.
+    winner = next(iter(learned.compared))
+    named = ct.learn_posterior(unequal, winner, n_draws=60, warmup=100, n_chains=1, random_state=0)
+    assert named.posterior.times.tobytes() == learned.posterior.times.tobytes()
+
+
+def test_auto_noise_finds_heavy_tails_and_refuses_them():
+    rng = np.random.default_rng(seed(6))
+    tree = ct.sample_tree(40, random_state=rng)
+    w = 0.5 / rng.gamma(0.5, size=40)
+    wild = ct.sample_data(tree, 5, 0.05 * w, random_state=rng)
+    effort = {"leaf_noise": "auto", "n_draws": 40, "warmup": 60, "n_chains": 1, "random_state": 0}
+    learned = ct.learn_posterior(wild, **effort)
+    assert learned.compared["spherical"].difference < -20.0
+    assert learned.surprise is not None
+    tame = ct.sample_data(tree, 5, 0.05, random_state=rng)
+    compared = ct.learn_posterior(tame, **effort).compared
+    assert abs(compared["spherical, robust"].elpd - compared["spherical"].elpd) < 10.0
+
+
+def test_candidates_suit_the_table():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 4))
+    assert choosing.candidates(X) == ("spherical", "diagonal", "wishart", "factors")
+    assert choosing.candidates(np.column_stack([X, X[:, 0]])) == ("spherical", "diagonal", "factors")
+    assert choosing.candidates(rng.normal(size=(10, 30))) == ("spherical", "diagonal", "factors")
+    assert choosing.candidates(X[:, :1]) == ("spherical",)
+    assert choosing.candidates(np.column_stack([X, np.ones(40)])) == ("spherical",)
+
+
+def test_greedy_trees_have_nothing_to_compare():
+    X = ct.sample_data(ct.sample_tree(8, random_state=1), 2, random_state=2)
+    with pytest.raises(ValueError, match="auto"):
+        ct.learn_posterior(X, "auto", method="greedy")
+
+
+def test_incomplete_rows_are_not_held_out(tmp_path):
+    X = ct.sample_data(ct.sample_tree(25, random_state=1), 3, leaf_noise=0.05, random_state=2)
+    X[3, 1] = np.nan
+    model = ct.CoalescentClustering(
+        "auto", leaf_noise="auto", n_draws=40, warmup=50, n_chains=1, n_clusters=2, random_state=0
+    ).fit(X)
+    found = model.leave_one_out()
+    assert 3 not in found.rows
+    assert len(found.rows) == 24
+    model.save(tmp_path / "model.npz")
+    again = ct.CoalescentClustering.load(tmp_path / "model.npz")
+    assert again.compare_ == model.compare_
+    np.testing.assert_array_equal(again.leave_one_out().log_density, found.log_density)
+    np.testing.assert_array_equal(again.score_samples(X[:3]), model.score_samples(X[:3]))
+
+
+def test_given_noise_of_a_new_point():
+    assert Given(np.ones(2), np.array([1.0, 2.0, 3.0])).new_noise == 2.0
+    assert Given(np.ones(2), np.array([1.0, 2.0, 3.0]), 7.0).new_noise == 7.0
+
+
+def test_two_complete_rows_are_needed():
+    X = np.full((4, 2), np.nan)
+    X[0] = 1.0
+    tree = ct.sample_tree(4, random_state=0)
+    with pytest.raises(ValueError, match="two rows"):
+        leave_one_out(_single(tree), X, np.ones((1, 2)), np.full((1, 4), 0.1))
