@@ -60,6 +60,8 @@ class Covariance(StrEnum):
     spherical = "spherical"
     diagonal = "diagonal"
     wishart = "wishart"
+    factors = "factors"
+    auto = "auto"
 
 
 Method = StrEnum("Method", [AUTO, GREEDY])  # type: ignore[misc]
@@ -84,10 +86,17 @@ def _cluster(
         bool, typer.Option(help="Scale columns to standard deviation 1; switch off if all have the same unit.")
     ] = _DEFAULT.standardise,
     covariance: Annotated[
-        Covariance, typer.Option(help="One variance for all columns, one for each, or a full matrix.")
+        Covariance,
+        typer.Option(
+            help="One variance for all columns, one for each, a full matrix, factors; auto: what predicts best."
+        ),
     ] = _COVARIANCE,
     leaf_noise: Annotated[
-        str, typer.Option(help="Variance of a row around its true value, in units of the covariance; or learn.")
+        str,
+        typer.Option(
+            help="Variance of a row around its true value, in units of the covariance; or learn; robust: rows may be "
+            "outliers; auto: the better of the two."
+        ),
     ] = str(_DEFAULT.leaf_noise),
     draws: Annotated[
         int | None, typer.Option(min=2, max=100_000, help="Trees in the posterior; 200, or 100 of many rows.")
@@ -141,7 +150,7 @@ def _cluster(
 
 
 def _as_noise(text: str) -> str | float:
-    if text == "learn":
+    if text in ("learn", "robust", "auto"):
         return text
     try:
         noise = float(text)
@@ -149,7 +158,7 @@ def _as_noise(text: str) -> str | float:
         noise = -1.0
     if not 0.0 <= noise < float("inf"):
         raise typer.BadParameter(
-            f"must be a number that is not negative, or learn, got {text!r}.", param_hint="--leaf-noise"
+            f"must be a number that is not negative, or learn, robust or auto, got {text!r}.", param_hint="--leaf-noise"
         )
     return noise
 

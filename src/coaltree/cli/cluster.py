@@ -141,6 +141,7 @@ def summarise(path: Path, table: Table, options: FitOptions, fitted: Fitted, com
         "convergence": None if fitted.convergence is None else fitted.convergence.as_dict(),
         **_covariance(fitted.covariance),
         "leaf_noise": float(np.median(fitted.leaf_noise)),
+        "compared": None if fitted.compared is None else {k: row._asdict() for k, row in fitted.compared.items()},
         "learned": {name: _learned(values) for name, values in kept.items()},
     }
 
@@ -220,6 +221,8 @@ def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], 
         notes=tuple(notes),
         warnings=fitted.warnings,
         convergence=fitted.convergence,
+        compared=fitted.compared,
+        surprise=fitted.surprise,
     )
     clustering_page(result).write(folder / REPORT)
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from coaltree.posterior.convergence import Convergence
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.loo import Compared
 from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
@@ -45,6 +46,8 @@ class Fitted(NamedTuple):
     n_clusters: int
     chosen_by: str
     scores: dict[int, float]
+    compared: dict[str, Compared] | None
+    surprise: Floats | None
 
 
 def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, progress: bool = False) -> Fitted:
@@ -89,6 +92,8 @@ def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, progress: 
         n_clusters=model.n_clusters_,
         chosen_by=_reason(model.n_clusters_, scores),
         scores=scores,
+        compared=model.compare_,
+        surprise=model.surprise_,
     )
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from coaltree.posterior.convergence import FEWEST_DRAWS, MOST_DIFFERENCE, MOST_R_HAT, Convergence
 from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.loo import Compared, describe
 from coaltree.posterior.sharing import MOST_PAIRED, mean_sharing, sharing_of_rows, spread_rows
 from coaltree.report.blocks import bullets, code, facts, figure, note, table, text, widget
 from coaltree.report.page import Block, Page, asset, packed
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 LEVEL = 0.9
+# A row is listed as one that does not fit where one drawn like the others is as far off less often than this.
+UNLIKELY = 0.01
 CITATIONS = (
     "R. Henao and J. E. Lucas. Efficient model-based clustering with coalescents: Application to multiple outcomes "
     "using medical records data.",
@@ -84,6 +87,10 @@ class ClusteringResult:
         Why the result should not be taken as it is: the first thing in the page.
     convergence : Convergence, optional
         What the chains say about themselves.
+    compared : mapping from model to Compared, optional
+        Leave-one-out densities of the models that were tried, the best first.
+    surprise : array (n,), optional
+        How probable a row is that fits as badly as this one, where rows have a noise of their own.
     """
 
     title: str
@@ -101,6 +108,8 @@ class ClusteringResult:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     convergence: Convergence | None = None
+    compared: Mapping[str, Compared] | None = None
+    surprise: Floats | None = None
 
     @cached_property
     def support(self) -> Floats | None:
@@ -122,6 +131,8 @@ def clustering_page(result: ClusteringResult) -> Page:
     page.section("The tree", *_tree_blocks(result))
     page.section("Who belongs together", *_together_blocks(result))
     page.section("How sure is this", *_diagnostic_blocks(result))
+    if result.compared is not None or result.surprise is not None:
+        page.section("Does the model fit", *_fit_blocks(result))
     page.section("Parameters", facts(result.parameters))
     page.section(
         "Reproduce and cite",
@@ -235,6 +246,44 @@ def _together_blocks(result: ClusteringResult) -> list[Block]:
         ),
         widget(_TOGETHER, data, "".join(asset(name) for name in _SCRIPTS), asset("clustering.css"), name="together"),
     ]
+
+
+# ---- does it fit
+
+
+def _fit_blocks(result: ClusteringResult) -> list[Block]:
+    """Models that were compared, and rows that fit none of them well."""
+    blocks = []
+    if result.compared is not None:
+        rows = [
+            {
+                "model": name,
+                "log density of left-out rows": each.elpd,
+                "difference to the best": each.difference,
+                "± (standard error)": each.difference_se,
+                "weight": each.weight,
+                "share of rows with high k̂": each.share_high_k,
+            }
+            for name, each in result.compared.items()
+        ]
+        blocks += [text(describe(result.compared)), table(rows, caption="Leave-one-out comparison, by short chains")]
+    if result.surprise is not None:
+        order = np.argsort(result.surprise)
+        odd = order[result.surprise[order] < UNLIKELY]
+        names = result.tree.names or tuple(map(str, range(result.tree.n_leaves)))
+        if len(odd):
+            blocks.append(
+                text(
+                    f"{len(odd):,} of {result.tree.n_leaves:,} rows fit badly: a row drawn like the others is as far "
+                    f"off with a probability below {UNLIKELY:g}. Each has been given the noise that it needs, so that it "
+                    "does not bend the tree, and its place in the tree means little."
+                )
+            )
+            rows = [{"row": names[i], "probability of fitting as badly": float(result.surprise[i])} for i in odd[:20]]
+            blocks.append(table(rows, caption="Rows that do not fit" + (", the first 20" if len(odd) > 20 else "")))
+        else:
+            blocks.append(text("Every row fits: none is farther off than its noise explains."))
+    return blocks
 
 
 # ---- how sure
