@@ -275,8 +275,8 @@ def _fit_blocks(result: ClusteringResult) -> list[Block]:
             blocks.append(
                 text(
                     f"{len(odd):,} of {result.tree.n_leaves:,} rows fit badly: a row drawn like the others is as far "
-                    f"off with a probability below {UNLIKELY:g}. Each has been given the noise that it needs, so that it "
-                    "does not bend the tree, and its place in the tree means little."
+                    f"off with a probability below {UNLIKELY:g}. Each has been given the noise that it needs, so that "
+                    "it does not bend the tree, and its place in the tree means little."
                 )
             )
             rows = [{"row": names[i], "probability of fitting as badly": float(result.surprise[i])} for i in odd[:20]]
