@@ -159,7 +159,7 @@ def test_auto_takes_what_the_data_come_from():
 def test_auto_noise_finds_heavy_tails_and_refuses_them():
     rng = np.random.default_rng(seed(6))
     tree = ct.sample_tree(40, random_state=rng)
-    wild = ct.sample_data(tree, 5, np.where(np.arange(40) % 10 == 0, 40.0, 0.02), random_state=rng)
+    wild = ct.sample_data(tree, 5, np.where(np.arange(40) % 10 == 0, 2500.0, 0.02), random_state=rng)
     effort = {"leaf_noise": "auto", "n_draws": 40, "warmup": 60, "n_chains": 1, "random_state": 0}
     learned = ct.learn_posterior(wild, **effort)
     assert learned.compared["spherical"].difference < -20.0
