@@ -4,10 +4,10 @@
 
 Leaf noise has the shape of Φ, s₀Φ. Here it may have a variance ψ_j of its own in every column: each row's true value z
 is drawn given the tree and the row, x = z + noise, the chain moves the tree given z, and ψ_j is drawn from x − z. That
-mixes more slowly than the chain itself, and is for this question alone. With a floor, ψ_j is no less than the variance of
-rounding, step²/12, step the least difference of two values. Tables of about 100 rows, standardised; the figure is the
-adjusted Rand index of Ward's linkage of posterior mean merge times at the true number of classes. A table counts as tied
-where most of its columns have fewer than 70 distinct values in 100 rows.
+mixes more slowly than the chain itself, and is for this question alone. With a floor, ψ_j is no less than the variance
+of rounding, step²/12, step the least difference of two values. Tables of about 100 rows, standardised; the figure is
+the adjusted Rand index of Ward's linkage of posterior mean merge times at the true number of classes. A table counts as
+tied where most of its columns have fewer than 70 distinct values in 100 rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from coaltree.model.covariance import as_family
 from coaltree.model.missing import _column_messages, _descend_columns
 
 TABLES = (
-    """iris wine breast_cancer digits breast.w column3C diabetes ecoli glass heart.statlog ionosphere segment""".split()
+    *("iris", "wine", "breast_cancer", "digits", "breast.w", "column3C", "diabetes", "ecoli", "glass"),
+    *("heart.statlog", "ionosphere", "segment"),
 )
 VARIANTS = {
     "spherical, noise s₀Φ": ("spherical", False, False),
