@@ -45,7 +45,9 @@ def test_fitted_attributes(model):
 def test_number_of_clusters_is_found(model):
     assert model.n_clusters_ == 3
     assert adjusted_rand_score(model.labels_, CLASSES) == 1.0
-    assert model.cluster_scores_[3] > 0.95 > model.cluster_scores_[1]
+    assert model.cluster_scores_[3] > 0.8 > max(model.cluster_scores_[k] for k in (1, 2, 4))
+    assert model.n_clusters_probability_[3] > 0.7
+    assert model.probabilities_.min() > 0.9
 
 
 @pytest.mark.parametrize(("options", "n_clusters"), [({"n_clusters": 5}, 5), ({"distance_threshold": 1e9}, 1)])
@@ -70,7 +72,7 @@ def test_new_points(model):
 
 def test_gaps_in_new_points(model):
     pandas = pytest.importorskip("pandas")
-    new = pandas.DataFrame(X, NAMES, COLUMNS)
+    new = pandas.DataFrame(X.copy(), NAMES, COLUMNS)
     new.iloc[::2, 1] = np.nan
     completed = model.impute(new)
     assert list(completed.index) == NAMES
@@ -199,6 +201,7 @@ def test_greedy_by_neighbours(monkeypatch):
     with pytest.raises(MemoryError):
         CoalescentClustering(**QUICK, method="greedy").fit(X)
     monkeypatch.setattr("coaltree.inference.start.ALL_PAIRS", 10)  # as of many rows
+    monkeypatch.setattr("coaltree.posterior.partition.MOST_IN_CLOUD", 30)
     few = CoalescentClustering(**QUICK, method="greedy", neighbors=5).fit(X)
     assert few.n_clusters_ == 3
 
