@@ -10,7 +10,7 @@ import coaltree as ct
 from coaltree.posterior import hierarchy
 from coaltree.posterior.clades import as_merges
 from coaltree.posterior.hierarchy import hierarchy_of_one, make_hierarchy, restrict, ward
-from coaltree.posterior.outliers import expected_merges, outlier_probability
+from coaltree.posterior.outliers import RARE, lineages, lone_tail, outlier_probability
 from tests.reference.posteriors import jittered_posterior, make_posterior, noisy_posterior
 from tests.seeds import seed
 
@@ -19,10 +19,10 @@ def same_partition(a, b):
     return adjusted_rand_score(a, b) == 1.0
 
 
-def two_groups(n_outliers=0, n=40, number=1):
-    """Rows in two groups ten apart, and outliers far from both and from each other."""
+def two_groups(n_outliers=0, n=80, number=1):
+    """Rows in two cubes ten apart, and outliers far from both and from each other."""
     rng = np.random.default_rng([seed(number), n_outliers])
-    X = rng.normal(size=(n, 3))
+    X = rng.uniform(-1.5, 1.5, size=(n, 3))  # no corner is far
     X[n // 2 :, 0] += 10.0
     X[:n_outliers] = 100.0 * np.linalg.qr(rng.normal(size=(3, 3)))[0][np.arange(n_outliers) % 3]
     X[:n_outliers] *= 1.0 + np.arange(n_outliers)[:, None]
@@ -64,20 +64,26 @@ def test_trees_of_fewer_rows():
 # ---- outliers
 
 
-def test_expected_merges_are_those_of_the_coalescent():
+def test_lone_rows_are_those_of_the_coalescent():
     rng = np.random.default_rng(seed(3))
-    n, n_trees = 30, 3000
-    lone = np.zeros((n_trees, n + 1))
-    for counts in lone:
-        tree = ct.sample_tree(n, random_state=rng)
-        sizes = np.concatenate([np.ones(n, dtype=int), tree.sizes()])
-        beside = sizes[tree.children].min(axis=1) == 1
-        counts[: n + 1] = [(beside & (tree.sizes() >= size)).sum() for size in range(n + 1)]
-    mean, error = lone.mean(axis=0), lone.std(axis=0) / np.sqrt(n_trees)
-    expected = expected_merges(n)
-    assert (np.abs(mean - expected)[2:] < 5 * error[2:] + 1e-12).all()
-    # The control: of a caterpillar every merge has a lone row.
-    assert expected[2] < 0.8 * (n - 1)
+    n, n_trees, k = 20, 4000, 6
+    counts = np.empty(n_trees, dtype=int)
+    for m in range(n_trees):
+        counts[m] = (np.bincount(ct.sample_tree(n, random_state=rng).cut(n_clusters=k)) == 1).sum()
+    expected = lone_tail(n, k)
+    found = np.array([(counts >= s).mean() for s in range(k + 1)])
+    error = np.sqrt(expected * (1.0 - expected) / n_trees)
+    assert (np.abs(found - expected) <= 5 * error + 1e-12).all()
+    assert -np.diff(expected) @ np.arange(k) == pytest.approx(k * (k - 1) / (n - 1))
+    # The control: the numbers of another k are others.
+    assert (np.abs(found - lone_tail(n, k - 1)[np.minimum(np.arange(k + 1), k - 1)]) > 5 * error).any()
+
+
+def test_lone_rows_by_hand():
+    # Five leaves in three lineages: 1 + 1 + 3 in three orders, 1 + 2 + 2 in three.
+    np.testing.assert_allclose(lone_tail(5, 3), [1.0, 1.0, 0.5, 0.0])
+    np.testing.assert_allclose(lone_tail(100, 2), [1.0, 2 / 99, 0.0])
+    assert [lineages(n).tolist() for n in (2, 3, 30)] == [[], [2], [2, 3, 4]]
 
 
 @pytest.mark.parametrize("n_outliers", [0, 1, 4])
@@ -91,18 +97,26 @@ def test_far_rows_are_outliers_and_no_others(n_outliers):
     assert set(labels[n_outliers:]) == {0, 1}
 
 
+@pytest.mark.parametrize(("n", "rare"), [(60, False), (80, True)])
+def test_of_few_rows_a_single_one_is_no_outlier(n, rare):
+    X, _ = two_groups(1, n=n)
+    assert (make_hierarchy(jittered_posterior(X, 0.5)).outlier[0] > 0.9) == rare
+
+
 def test_more_than_a_few_far_rows_are_a_cluster():
     X, _ = two_groups()
     X[:8] += 200.0
     found = make_hierarchy(jittered_posterior(X, 0.5))
     assert not found.is_outlier.any()
-    assert same_partition(found.cut(2), np.arange(40) < 8)
+    assert same_partition(found.cut(2), np.arange(80) < 8)
 
 
 def test_rows_of_the_prior_are_seldom_outliers():
     rng = np.random.default_rng(seed(4))
-    flagged = [outlier_probability(ct.sample_tree(60, random_state=rng).children[None], np.ones(1)) for _ in range(400)]
-    assert 0.0 < np.mean([share.any() for share in flagged]) < 0.2
+    trees = [ct.sample_tree(80, random_state=rng).children[None] for _ in range(400)]
+    found = np.mean([outlier_probability(tree, np.ones(1)).any() for tree in trees])
+    # The rate of one test is RARE at most, and the levels are much alike.
+    assert 0.0 < found < 2 * RARE
 
 
 # ---- the tree and its cuts
@@ -112,7 +126,7 @@ def test_labels_are_wards_of_the_mean_times():
     posterior = jittered_posterior(two_groups()[0], 1.5)
     found = make_hierarchy(posterior)
     Z = scipy_hierarchy.linkage(squareform(posterior.cophenetic(), checks=False), "ward")
-    for k in range(1, 41):
+    for k in range(1, 81):
         assert same_partition(found.cut(k), scipy_hierarchy.fcluster(Z, k, "maxclust"))
     # The control: the last merges in time are others.
     assert not all(same_partition(found.cut(k), found.tree.cut(n_clusters=k)) for k in range(2, 20))
@@ -189,8 +203,8 @@ def test_two_rows_and_bad_numbers():
     with pytest.raises(ValueError, match="n_clusters must be between 1 and 2 for 2 rows, got 3"):
         found.cut(3)
     apart = make_hierarchy(jittered_posterior(two_groups(1)[0], 0.5))
-    with pytest.raises(ValueError, match="between 1 and 39 for 40 rows, of which 1 are outliers"):
-        apart.cut(40)
+    with pytest.raises(ValueError, match="between 1 and 79 for 80 rows, of which 1 are outliers"):
+        apart.cut(80)
 
 
 def test_draws_without_weight_do_not_count():

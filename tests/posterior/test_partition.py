@@ -31,7 +31,7 @@ def choose(X):
 
 
 def test_scores_are_silhouettes_by_merge_times():
-    X, _ = blobs(3, 3, 6.0, 2, n=40)
+    X, _ = blobs(3, 3, 6.0, 2, n=80)
     X[0] += 300.0  # an outlier, which does not count
     posterior = jittered_posterior(X, 1.0)
     found = make_hierarchy(posterior)

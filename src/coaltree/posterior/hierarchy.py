@@ -40,7 +40,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 MOST_ROWS = 2000
-# Outliers have this probability to be one, or more; and never are more than this share of the rows.
+# Outliers have this probability to be one, or more, and are no more than this share of the rows.
 LIKELY = 0.5
 MOST_OUTLIERS = 0.25
 OUTLIER = -1

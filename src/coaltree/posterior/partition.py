@@ -32,7 +32,7 @@ Ints = npt.NDArray[np.int64]
 
 MOST_CLUSTERS = 30
 # Score that two clusters or more must reach, of draws and of a single tree.
-LEAST, LEAST_OF_ONE = 0.25, 0.08
+LEAST, LEAST_OF_ONE = 0.25, 0.1
 # Differences to the highest score that do not count, as a share of what that is short of one.
 TIED = 0.15
 LEVEL = 0.9
