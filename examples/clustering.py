@@ -74,16 +74,26 @@ ax.figure.suptitle("Wine: the posterior's tree and the measurements")
 # %%
 # How many clusters?
 # ------------------
-# None was asked for, so the trees of the posterior choose: the score of a cut is their agreement with it, at most one,
-# and the score of one cluster is the bar to pass. Of cuts within 0.05 of the best the widest gap in time decides.
+# None was asked for, so the trees of the posterior choose: the score is how much earlier rows merge with their own
+# cluster than with others, at most one, and the score of one cluster is the bar to pass. The fewest clusters that score
+# about as well as the best are taken; the label of an outlier is −1.
 
-print("chosen:", model.n_clusters_, "sizes", np.bincount(model.labels_))
+print(
+    "chosen:",
+    model.n_clusters_,
+    "sizes",
+    np.bincount(model.labels_[model.labels_ >= 0]),
+)
+print(
+    "of the draws alone:",
+    {k: round(share, 2) for k, share in model.n_clusters_probability_.items()},
+)
 print({k: round(score, 2) for k, score in list(model.cluster_scores_.items())[:6]})
 
 # %%
 # If you prefer another number, cut the tree yourself; nothing has to be fitted again.
 
-three = model.tree_.cut(n_clusters=3)
+three = model.cut(3)
 ax = plot_coclustering(model.posterior_.coclustering(3), model.tree_, n_clusters=3)
 ax.set_title("Wine: probability of sharing a cluster, of three")
 

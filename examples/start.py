@@ -65,11 +65,15 @@ ax.set_title("Iris: all sampled trees")
 # %%
 # Clusters
 # --------
-# We did not say how many clusters we want. ``cluster_scores_`` holds, for each number, how well the cut of ``tree_``
-# agrees with the other trees of the posterior; the entry for one cluster is the agreement that the others must reach,
-# and of several cuts that are about as good the one with the widest gap between merge times is taken.
+# We did not say how many clusters we want. ``cluster_scores_`` holds, for each number, how much earlier rows merge with
+# their own cluster than with the nearest other one, over all draws; the entry for one cluster is the score that the
+# others must reach, and of several numbers that are about as good the smallest is taken. Outliers have the label −1.
 
-print(model.n_clusters_, "clusters of sizes", np.bincount(model.labels_))
+print(
+    model.n_clusters_,
+    "clusters of sizes",
+    np.bincount(model.labels_[model.labels_ >= 0]),
+)
 print({k: round(score, 2) for k, score in list(model.cluster_scores_.items())[:5]})
 
 # %%

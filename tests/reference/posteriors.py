@@ -7,6 +7,7 @@ from collections import defaultdict
 import numpy as np
 from scipy.cluster.hierarchy import linkage
 
+import coaltree as ct
 from coaltree.posterior.ensemble import TreePosterior
 from tests.reference.trees import leaves_below, random_tree
 
@@ -105,3 +106,10 @@ def shaken_posterior(rng, tree, n_trees, share=0.02, **changes):
         "names": tree.names,
     }
     return TreePosterior(**(arguments | changes))
+
+
+def jittered_posterior(X, noise, n_trees=20, random_state=0):
+    """Trees of rows to each of which some noise was added: they differ where rows are closer than the noise."""
+    rng = np.random.default_rng(random_state)
+    trees = [ct.greedy_tree(X + noise * rng.normal(size=X.shape), rule="peak") for _ in range(n_trees)]
+    return make_posterior(trees, np.full(n_trees, 1.0 / n_trees))

@@ -23,8 +23,7 @@ from coaltree.cli.results import ANNOTATED, POSTERIOR_NEXUS, REPORT, TREE, timed
 from coaltree.cli.table import Table, TableError, read_table
 from coaltree.model.roots import diagonal_of
 from coaltree.posterior.diagnostics import effective_size
-from coaltree.posterior.partition import cluster_membership
-from coaltree.posterior.sharing import MOST_PAIRED, sharing_of_rows, spread_rows
+from coaltree.posterior.sharing import MOST_PAIRED, separated, sharing_of_rows, spread_rows
 from coaltree.validation import is_diagonal
 
 Floats = npt.NDArray[np.float64]
@@ -33,7 +32,7 @@ COMMAND = "coaltree cluster"
 POSTERIOR, LABELS, LINKAGE, TOGETHER = "posterior.npz", "labels.csv", "linkage.csv", "coclustering.npz"
 MEANING = {
     REPORT: "open this: the tree, the clusters, what to believe",
-    LABELS: "cluster of every row, and how sure that is",
+    LABELS: "cluster of every row, 0 for outliers, and how sure that is",
     TREE: "the tree, with clade supports if trees were sampled, for any tree viewer",
     ANNOTATED: "the same with intervals of the merge times, for FigTree and BEAST tools",
     POSTERIOR_NEXUS: "all trees with their weights, for any tree viewer",
@@ -107,7 +106,7 @@ def summarise(path: Path, table: Table, options: FitOptions, fitted: Fitted, com
     """Everything that decides the result and what it is worth, as JSON values."""
     post = fitted.posterior
     kept = {name: values[:, fitted.warmup :] for name, values in fitted.trace.items()}
-    labels = fitted.tree.cut(n_clusters=fitted.n_clusters)
+    sizes = np.bincount(fitted.labels + 1)
     return {
         "command": COMMAND,
         "command_line": command,
@@ -135,7 +134,8 @@ def summarise(path: Path, table: Table, options: FitOptions, fitted: Fitted, com
         "n_clusters": fitted.n_clusters,
         "n_clusters_chosen_by": fitted.chosen_by,
         "n_clusters_scores": {str(k): score for k, score in fitted.scores.items()},
-        "cluster_sizes": np.bincount(labels).tolist(),
+        "cluster_sizes": sizes[1:].tolist(),
+        "n_outliers": int(sizes[0]),
         "finished": post.info["iterations"] == post.info["iterations_wanted"],
         "warnings": list(fitted.warnings),
         "convergence": None if fitted.convergence is None else fitted.convergence.as_dict(),
@@ -176,19 +176,22 @@ def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], 
 
     tree, post = fitted.tree, fitted.posterior
     support, intervals = write_trees(folder, tree, post), post.time_intervals(tree, LEVEL)
-    labels = tree.cut(n_clusters=fitted.n_clusters)
+    labels, apart = fitted.labels, separated(fitted.labels)
+    n_cut = int(apart.max()) + 1
     post.save(folder / POSTERIOR)
     if tree.n_leaves <= MOST_PAIRED:
-        rows, together = np.arange(tree.n_leaves), post.coclustering(fitted.n_clusters)
+        rows, together = np.arange(tree.n_leaves), post.coclustering(n_cut)
     else:
-        rows = spread_rows(tree.leaf_order(), labels)
-        together = sharing_of_rows(post, rows, fitted.n_clusters)
+        rows = spread_rows(tree.leaf_order(), apart)
+        together = sharing_of_rows(post, rows, n_cut)
     np.savez_compressed(folder / TOGETHER, probability=together.astype(np.float32), ids=np.array(table.ids)[rows])
-    sure = cluster_membership(post, labels)
     _write_csv(
         folder / LABELS,
-        ("id", "cluster", "with_own_cluster"),
-        ((name, int(c) + 1, f"{share:.4f}") for name, c, share in zip(table.ids, labels, sure, strict=True)),
+        ("id", "cluster", "probability"),
+        (
+            (name, int(c) + 1, f"{share:.4f}")
+            for name, c, share in zip(table.ids, labels, fitted.probabilities, strict=True)
+        ),
     )
     told: list[tuple[Any, ...]] = [("", "", "")] * (tree.n_leaves - 1)  # of one tree alone
     if support is not None:
@@ -212,6 +215,8 @@ def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], 
         X=table.X,
         features=table.features,
         n_clusters=fitted.n_clusters,
+        labels=labels,
+        cut_order=fitted.cut_order,
         chosen_by=fitted.chosen_by,
         trace=fitted.trace,
         burn_in=fitted.warmup,
@@ -267,11 +272,13 @@ def command_line(context: typer.Context) -> str:
 
 
 def _show(out: Path, fitted: Fitted, table: Table, seconds: float) -> None:
-    labels = fitted.tree.cut(n_clusters=fitted.n_clusters)
-    sizes = sorted(np.bincount(labels).tolist(), reverse=True)
+    apart, *counts = np.bincount(fitted.labels + 1).tolist()
+    sizes = sorted(counts, reverse=True)
     shown = ", ".join(f"{size:,}" for size in sizes[:8]) + (", …" if len(sizes) > 8 else "")
     post = fitted.posterior
     typer.secho(f"\n{fitted.n_clusters} cluster{'s' * (fitted.n_clusters > 1)} of {shown} rows.", bold=True)
+    if apart:
+        typer.echo(f"{apart} row{'s' * (apart > 1)} fit{'s' * (apart == 1)} nowhere: cluster 0 in {LABELS}.")
     typer.echo(fitted.chosen_by)
     typer.echo(f"{len(post)} tree{'s' * (len(post) > 1)} of {post.info['n_chains']} chain(s).")
     for told in fitted.warnings:

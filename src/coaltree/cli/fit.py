@@ -15,6 +15,7 @@ from coaltree.posterior.loo import Compared
 from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 class FitOptions(NamedTuple):
@@ -43,6 +44,9 @@ class Fitted(NamedTuple):
     warmup: int
     convergence: Convergence | None
     warnings: tuple[str, ...]
+    labels: Ints  # (n,): 0 …, and −1 for outliers
+    probabilities: Floats  # (n,): to belong to the cluster
+    cut_order: Ints
     n_clusters: int
     chosen_by: str
     scores: dict[int, float]
@@ -89,17 +93,31 @@ def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, progress: 
         warmup=model.warmup_,
         convergence=model.convergence_,
         warnings=tuple(told),
+        labels=model.labels_,
+        probabilities=model.probabilities_,
+        cut_order=model.cut_order_,
         n_clusters=model.n_clusters_,
-        chosen_by=_reason(model.n_clusters_, scores),
+        chosen_by=_reason(model.n_clusters_, scores, getattr(model, "n_clusters_probability_", {}), len(posterior)),
         scores=scores,
         compared=model.compare_,
         surprise=model.surprise_,
     )
 
 
-def _reason(n_clusters: int, scores: dict[int, float]) -> str:
+def _reason(n_clusters: int, scores: dict[int, float], shares: dict[int, float], n_trees: int) -> str:
     if not scores:
         return f"{n_clusters} clusters were asked for."
+    if n_trees == 1:
+        if n_clusters == 1:
+            return "Rows are no closer to their own than in a cloud without clusters, so all are one cluster."
+        return (
+            f"With {n_clusters} clusters rows are closer to their own than in a cloud without clusters, by "
+            f"{scores[n_clusters]:.2f} of the distance to others."
+        )
+    of_draws = f"{shares.get(n_clusters, 0.0):.0%} of the draws alone would say so."
     if n_clusters == 1:
-        return "The trees of the posterior agree on no cut, so all rows are one cluster."
-    return f"{n_clusters} clusters are what the trees of the posterior agree on, {scores[n_clusters]:.2f} out of 1."
+        return f"No cut parts rows that merge early from rows that merge late, so all are one cluster; {of_draws}"
+    return (
+        f"{n_clusters} clusters are the fewest that part rows well: they merge with their own earlier than with "
+        f"others, by {scores[n_clusters]:.0%} of the time on average; {of_draws}"
+    )

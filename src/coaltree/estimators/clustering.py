@@ -13,12 +13,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coaltree.estimators import files
 from coaltree.inference.effort import N_CHAINS
+from coaltree.model.diffusion import whiten
 from coaltree.posterior import predict
 from coaltree.posterior.embedding import embed, embed_new
+from coaltree.posterior.hierarchy import Hierarchy, make_hierarchy
 from coaltree.posterior.learning import learn_posterior
 from coaltree.posterior.locate import Given
 from coaltree.posterior.loo import LeaveOneOut, leave_one_out
-from coaltree.posterior.partition import score_clusters
+from coaltree.posterior.partition import cluster_probability, score_clusters
 from coaltree.posterior.predict import Attachment, Fit
 from coaltree.posterior.sampling import leaf_names, sample_posterior
 from coaltree.validation import check_choice, check_count
@@ -57,9 +59,9 @@ class CoalescentClustering(
         Variance of each row around its true value, in units of Φ. "robust": heavy-tailed, each row has its own, so
         that outliers do not bend the tree (`surprise_`); "auto" compares the two (`compare_`).
     n_clusters : int, optional
-        Number of flat clusters. Default: chosen by the posterior, `cluster_scores_`.
+        Number of flat clusters, outliers not counted. Default: chosen by the posterior, `cluster_scores_`.
     distance_threshold : float, optional
-        Cut the tree at this merge time instead.
+        Cut the tree at this merge time instead; no row is then an outlier.
     metric : {"euclidean", "precomputed"}
         "precomputed": X is the (n, n) matrix of squared Euclidean distances, and Φ spherical.
     n_jobs : int, optional
@@ -86,8 +88,8 @@ class CoalescentClustering(
     Attributes
     ----------
     tree_ : Tree
-        One tree made of all draws (`TreePosterior.point_tree`); its leaves are named by the index of a DataFrame with
-        string labels.
+        One tree made of all draws: Ward's linkage of the mean merge times (`coaltree.posterior.hierarchy`); its leaves
+        are named by the index of a DataFrame with string labels.
     posterior_ : TreePosterior
         All trees.
     covariance_ : array (d, d)
@@ -119,11 +121,20 @@ class CoalescentClustering(
         Log evidence of the table at `covariance_` and `leaf_noise_`, by sequential Monte Carlo when first asked for.
         NaN where entries are missing, and for more than 2 000 rows.
     labels_ : array (n,)
-        Cluster of each row.
+        Cluster of each row, 0 …; −1 for an outlier, as in scikit-learn's HDBSCAN.
     n_clusters_ : int
+        How many there are, outliers not counted.
+    probabilities_ : array (n,)
+        Posterior probability that the row is nearer to its cluster than to any other; of an outlier, that it is one.
+    outlier_probability_ : array (n,)
+        Of every row: the posterior probability that it stays apart until most others have merged.
     cluster_scores_ : dict of float
-        If the number of clusters was chosen: posterior expected agreement of the cut into k, by k. One cluster has
-        the agreement that the others must reach.
+        If the number of clusters was chosen: posterior expected silhouette of the cut into k, by k. One cluster has the
+        score that the others must reach. Of a greedy tree: how much more than in a cloud without clusters.
+    n_clusters_probability_ : dict of float
+        If it was chosen: the share of draws that alone would choose k clusters, by k.
+    cut_order_ : array
+        Merges of `tree_` in the order in which clusters are split; see `cut`.
     children_, distances_, linkage_, n_leaves_
         The tree as in scikit-learn's AgglomerativeClustering and as a scipy linkage matrix.
     completed_ : array (n, d)
@@ -220,8 +231,9 @@ class CoalescentClustering(
         self.new_noises_, self.surprise_, self.tails_ = learned.new_noises, learned.surprise, learned.tails
         self.compare_, self.incomplete_ = learned.compared, np.asarray(np.isnan(rows).any(axis=1))
         self.warmup_, self.convergence_, self.finished_ = learned.warmup, learned.convergence, learned.finished
-        self.tree_ = self.posterior_.point_tree()
-        return self._describe()._cut()
+        hierarchy = make_hierarchy(self.posterior_)
+        self.tree_, self.cut_order_, self.outlier_probability_ = hierarchy
+        return self._describe()._cut(hierarchy)
 
     def _effort(self) -> dict[str, int | None]:
         """Return draws, warm-up, chains and thinning, former names translated."""
@@ -284,16 +296,19 @@ class CoalescentClustering(
         self.linkage_, self.n_leaves_ = self.tree_.to_linkage(), self.tree_.n_leaves
         return self
 
-    def _cut(self) -> CoalescentClustering:
+    def _cut(self, hierarchy: Hierarchy) -> CoalescentClustering:
         if self.distance_threshold is not None:
             self.labels_ = self.tree_.cut(time=self.distance_threshold)
         elif self.n_clusters is not None:
-            self.labels_ = self.tree_.cut(n_clusters=self.n_clusters)
+            self.labels_ = hierarchy.cut(self.n_clusters)
         else:
-            scores = score_clusters(self.posterior_, self.tree_)
-            self.cluster_scores_ = scores.as_dict()
-            self.labels_ = self.tree_.cut(n_clusters=scores.chosen)
+            # Times of one tree tell of no doubt: distances of rows take their place.
+            alone = whiten(self.completed_, self.compact_covariance_).rows if len(self.posterior_) == 1 else None
+            scores = score_clusters(self.posterior_, hierarchy, alone)
+            self.cluster_scores_, self.n_clusters_probability_ = scores.as_dict(), scores.posterior()
+            self.labels_ = hierarchy.cut(scores.chosen)
         self.n_clusters_ = self._n_features_out = int(self.labels_.max()) + 1
+        self.probabilities_ = cluster_probability(self.posterior_, self.labels_, self.outlier_probability_)
         return self
 
     def leave_one_out(self) -> LeaveOneOut:
@@ -301,6 +316,11 @@ class CoalescentClustering(
         check_is_fitted(self)
         seen = np.where(np.reshape(self.incomplete_, (-1, 1)), np.nan, self.completed_)
         return leave_one_out(self.posterior_, seen, self.covariances_, self.leaf_noises_, self.tails_)
+
+    def cut(self, n_clusters: int) -> Ints:
+        """Labels (n,) of the partition into another number of clusters, −1 for outliers; nothing is fitted again."""
+        check_is_fitted(self)
+        return Hierarchy(self.tree_, self.cut_order_, self.outlier_probability_).cut(n_clusters)
 
     # ---- new points
 

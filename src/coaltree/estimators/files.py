@@ -11,22 +11,25 @@ from coaltree._version import __version__
 from coaltree.posterior import storage
 from coaltree.posterior.convergence import Convergence
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.hierarchy import OUTLIER, find_outliers
 from coaltree.posterior.loo import Compared
 from coaltree.tree import Tree
 
 KIND = "coaltree.CoalescentClustering"
 _POSTERIOR = ("children", "times", "weights", "log_joint", "ess_per_step")
 _FITTED = ("completed_", "leaf_noise_", "labels_")
+# Of flat clusters; files of before have none.
+_CLUSTERS = ("probabilities_", "outlier_probability_", "cut_order_")
 # A draw for each tree; files of before have none, and their trees go with the middle of the posterior.
 _DRAWS = {"covariances_": "covariance_", "leaf_noises_": "leaf_noise_"}
-_KINDS = {"labels_": "iu", "incomplete_": "b"}
+_KINDS = {"labels_": "iu", "cut_order_": "iu", "incomplete_": "b"}
 # Of rows with a noise of their own; not in files of other fits.
 _OWN_NOISE = ("new_noises_", "surprise_", "tails_")
 
 
 def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
     """Write a fitted `CoalescentClustering`."""
-    arrays = {name: getattr(model, name) for name in (*_FITTED, *_DRAWS)}
+    arrays = {name: getattr(model, name) for name in (*_FITTED, *_CLUSTERS, *_DRAWS)}
     arrays |= {name: getattr(model, name) for name in _OWN_NOISE if getattr(model, name) is not None}
     arrays["covariance_"], arrays["incomplete_"] = model.compact_covariance_, model.incomplete_
     if model.leaf_noises_.strides[1] == 0:  # one number a tree
@@ -58,6 +61,7 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
         "features": list(map(str, getattr(model, "feature_names_in_", []))),
         "n_features_in": model.n_features_in_,
         "cluster_scores": [[k, score] for k, score in getattr(model, "cluster_scores_", {}).items()],
+        "n_clusters_probability": [[k, p] for k, p in getattr(model, "n_clusters_probability_", {}).items()],
     }
     storage.write(path, arrays, texts, KIND)
 
@@ -103,6 +107,12 @@ def _restore(contents: dict[str, Any], model: Any) -> None:
         model.feature_names_in_ = np.array(contents["features"], dtype=object)
     if contents["cluster_scores"]:
         model.cluster_scores_ = {int(k): float(score) for k, score in contents["cluster_scores"]}
+        shares = contents.get("n_clusters_probability", [])
+        model.n_clusters_probability_ = {int(k): float(share) for k, share in shares}
+    n = model.tree_.n_leaves
+    missing = {"probabilities_": np.ones(n), "outlier_probability_": np.zeros(n), "cut_order_": np.arange(n - 1)[::-1]}
+    for name in _CLUSTERS:
+        setattr(model, name, contents.get(name, missing[name]))
 
 
 def _check(model: Any) -> int:
@@ -119,6 +129,9 @@ def _check(model: Any) -> int:
         "compact_covariance_": (d, d)[: model.compact_covariance_.ndim],
         "leaf_noise_": (n,),
         "labels_": (n,),
+        "probabilities_": (n,),
+        "outlier_probability_": (n,),
+        "cut_order_": (int((~find_outliers(model.outlier_probability_)).sum()) - 1,),
     }
     shapes["leaf_noises_"] = (draws["leaf_noises_"], n)
     shapes["covariances_"] = (draws["covariances_"], d, d)[: 2 if model.covariances_.ndim == 2 else 3]
@@ -132,8 +145,12 @@ def _check(model: Any) -> int:
         if not np.isfinite(value).all():
             raise ValueError(f"{name} must be finite.")
     found = np.unique(model.labels_)
-    if model.tree_.n_leaves != n or not np.array_equal(found, np.arange(found.size)):
+    found = found[found != OUTLIER]
+    if model.tree_.n_leaves != n or not found.size or not np.array_equal(found, np.arange(found.size)):
         raise ValueError("tree_ and labels_ must belong to the leaves of the posterior.")
+    order = np.sort(model.cut_order_)
+    if order.size and (order[0] < 0 or order[-1] > n - 2 or (np.diff(order) == 0).any()):
+        raise ValueError("cut_order_ must hold merges of tree_, each once.")
     if model.n_features_in_ != (n if model.metric == "precomputed" else table[1]):
         raise ValueError(f"n_features_in_ must be the columns of X, got {model.n_features_in_!r}.")
     return int(found.size)

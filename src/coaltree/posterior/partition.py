@@ -1,18 +1,16 @@
-r"""How many clusters: the cut of a tree that the other trees of the posterior agree with.
+r"""How many clusters, and how sure a row's cluster is: by how much earlier rows merge with their own than with others.
 
-Cut the reported tree into k clusters. In each tree of the posterior look for that partition at whatever level it may be
-found there, so that one stray row does not hide it, and average over trees:
+In one draw let a_i be the mean time at which row i merges with the other rows of its cluster and b_i the mean time at
+which it merges with the rows of the nearest other cluster. Its silhouette is (b_i − a_i) / max(a_i, b_i), in [−1, 1]; 0
+for a row alone. The score of k clusters (`posterior.hierarchy`) is the mean over rows that are no outliers and over
+draws. One cluster is the answer if no score reaches LEAST: rows of one normal cloud have about 0.1, for their trees
+differ from draw to draw. Else it is the fewest clusters that miss the highest score, s, by no more than TIED (1 − s):
+groups of clusters and their parts often score alike. What each draw alone would choose is the posterior of the number
+of clusters.
 
-    agreement(k) = Σ_m w_m max_j ARI(cut of the reported tree into k, cut of tree m into j).
-
-It is 1 if the clusters are certain and falls to the agreement of chance, 0, where trees differ: in data without
-clusters already at k = 2. One cluster is the answer unless some k ≥ 2 reaches EVEN. Several k may be as certain, as
-when clusters lie in groups; among those within TIED of the best, the widest gap decides. Let t_k be the time at which k
-clusters become k − 1. Kingman's coalescent, whatever its scale, has
-
-    P(t_k / t_{k+1} > x) = Π_{j>k} 1 / (1 + (x − 1) λ_k/λ_j),   λ_j = j(j − 1)/2,
-
-and the gap is −log of that at the ratio of each tree, averaged: Exponential(1) where there are no clusters.
+A single tree, built and not drawn, agrees with itself and tells of no doubt: even one cloud has high silhouettes by its
+times. There distances between the rows of the table take the place of times, and the score is how much the silhouette
+exceeds that of N_CLOUDS trees, built and cut in the same way, of as many rows of one normal cloud.
 """
 
 from __future__ import annotations
@@ -21,81 +19,103 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln, loggamma
+from scipy.spatial.distance import cdist
 
-from coaltree._compile import kernel
-from coaltree.posterior.agreement import best_agreement
+from coaltree._compile import inline, kernel
+from coaltree.inference.greedy import greedy_tree
 from coaltree.posterior.clades import as_merges, as_probability
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.posterior.pairs import cut_tree
-from coaltree.tree import Tree
+from coaltree.posterior.hierarchy import OUTLIER, Hierarchy, hierarchy_of_one
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 MOST_CLUSTERS = 30
-# Agreement below which a cut is no better than none, and differences in agreement that do not count.
-EVEN = 0.5
-TIED = 0.05
-# Trees beyond this many merges in all do not sharpen the scores: some, evenly spread over the weight, stand for all.
-MOST_MERGES = 20_000_000
+# Score that two clusters or more must reach, of draws and of a single tree.
+LEAST, LEAST_OF_ONE = 0.25, 0.1
+# Differences to the highest score that do not count, as a share of what that is short of one.
+TIED = 0.15
+LEVEL = 0.9
+# Rows of all draws together beyond which some draws, spread evenly over the weight, stand for all.
+MOST_LEAVES = 2_000_000
+# Of a single tree: rows whose distances are looked at, rows of a cloud, clouds.
+MOST_COMPARED, MOST_IN_CLOUD, N_CLOUDS = 1000, 500, 5
+# Clusters whose rows are counted at once.
+_BLOCK = 32
+# Mean times of clusters that are the same but for rounding.
+_ROUNDING = 1e-9
 
 
 class ClusterScores(NamedTuple):
     """How well each number of clusters is supported."""
 
     n_clusters: Ints  # (K,): 2, 3, …
-    agreement: Floats  # (K,)
-    gap: Floats  # (K,), in nats
+    score: Floats  # (K,): mean over draws
+    low: Floats  # (K,), with `high` the central 90% of draws
+    high: Floats
+    probability: Floats  # (K+1,): share of draws that alone would choose 1, 2, …
+    least: float  # score that two clusters or more must reach
     chosen: int
 
     def as_dict(self) -> dict[int, float]:
-        """Agreement by number of clusters; one cluster has the agreement that the others must reach."""
-        return {1: EVEN, **dict(zip(self.n_clusters.tolist(), self.agreement.tolist(), strict=True))}
+        """Score by number of clusters; one cluster has the score that the others must reach."""
+        return {1: self.least, **dict(zip(self.n_clusters.tolist(), self.score.tolist(), strict=True))}
+
+    def posterior(self) -> dict[int, float]:
+        """Probability by number of clusters, of those that have some."""
+        return {k: share for k, share in enumerate(self.probability.tolist(), start=1) if share > 0.0}
 
 
-def gaps(times: Floats, n_clusters: Ints) -> Floats:
-    """−log P(ratio of the times at which k clusters end and begin) under the coalescent, (M, K), k < n.
+def score_clusters(
+    posterior: TreePosterior, hierarchy: Hierarchy, table: Floats | None = None, most_clusters: int = MOST_CLUSTERS
+) -> ClusterScores:
+    """Score the cuts of the hierarchy into 2 … clusters, and choose a number, 1 included. O(M n) for all together.
 
-    With a = λ_k (t_k / t_{k+1} − 1) and r (1 − r) = 2a a factor 1 + a / λ_j is (j − r)(j − 1 + r) / j (j − 1): the
-    product is one of gamma functions, whose arguments are complex where a > 1/8.
+    Parameters
+    ----------
+    posterior : TreePosterior
+        The draws; one tree if it was built.
+    hierarchy : Hierarchy
+        What `make_hierarchy` made of them.
+    table : array (n, d), optional
+        The whitened rows, for a single tree; without them it is taken for one cluster.
+    most_clusters : int
+        The largest number to score.
     """
-    n, k = times.shape[1] + 1, np.asarray(n_clusters)
-    end, begin = times[:, n - k], times[:, n - k - 1]
-    excess = np.divide(end - begin, begin, out=np.full(end.shape, np.inf), where=begin > 0)
-    # A tree that starts with tied leaves has no ratio there: any finite number will do, it is not their gap.
-    a = np.minimum(excess, 1e12) * k * (k - 1) / 2.0
-    r = (1.0 + np.sqrt(1.0 - 8.0 * a + 0.0j)) / 2.0
-    above = loggamma(n + 1 - r) - loggamma(k + 1 - r) + loggamma(n + r) - loggamma(k + r)
-    below = gammaln(n + 1) - gammaln(k + 1) + gammaln(n) - gammaln(k)
-    return np.asarray(np.maximum(above.real - below, 0.0), dtype=np.float64)
+    numbers = np.arange(2, min(most_clusters, len(hierarchy.order)) + 1)
+    used, weights = _spread(posterior.weights, max(1, MOST_LEAVES // posterior.n_leaves))
+    alone = int((posterior.weights > 0.0).sum()) == 1
+    least = LEAST_OF_ONE if alone else LEAST
+    if not len(numbers) or (alone and table is None):
+        none = np.empty(0)
+        return ClusterScores(numbers[:0], none, none, none, np.ones(1), least, 1)
+    if alone and table is not None:
+        draws = _excess(hierarchy, table, numbers)[None]
+    else:
+        codes, owner = _nested(hierarchy, numbers)
+        draws = _silhouettes(as_merges(posterior.children[used]), posterior.times[used], codes, owner)
+    score = weights @ draws
+    order = np.argsort(draws, axis=0)
+    reached = np.cumsum(weights[order], axis=0)
+    low, high = (
+        np.take_along_axis(draws, np.take_along_axis(order, (reached < share).sum(axis=0)[None], axis=0), axis=0)[0]
+        for share in ((1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0)
+    )
+    votes = [_choose(row, least) for row in draws]
+    probability: Floats = np.bincount(votes, weights, minlength=len(numbers) + 2)[1:].astype(np.float64)
+    return ClusterScores(numbers, score, low, high, as_probability(probability), least, _choose(score, least))
 
 
-def score_clusters(posterior: TreePosterior, tree: Tree, most_clusters: int = MOST_CLUSTERS) -> ClusterScores:
-    """Score the cuts of `tree` into 2 … clusters by the posterior's trees, and choose a number, 1 included.
+def _choose(score: Floats, least: float) -> int:
+    best = float(score.max())
+    return int(np.argmax(score >= best - TIED * (1.0 - best))) + 2 if best >= least else 1
 
-    O(M n) for the numbers of clusters together; of trees with more than MOST_MERGES merges in all, some are taken that
-    are spread evenly over the weight.
-    """
-    n = tree.n_leaves
-    numbers = np.arange(2, min(most_clusters, n - 1) + 1)
-    used, weights = _spread(posterior.weights, max(1, MOST_MERGES // n))
-    everything = len(used) == len(posterior)
-    children = posterior.children if everything else posterior.children[used]
-    times = posterior.times if everything else posterior.times[used]
-    agreement = gap = np.empty(0)
-    if len(numbers):
-        agreement, gap = weights @ best_agreement(children, tree, int(numbers[-1])), weights @ gaps(times, numbers)
-    chosen = 1
-    if len(numbers):
-        tied = np.flatnonzero(agreement >= agreement.max() - TIED)
-        best = tied[np.argmax(gap[tied])]
-        # A single tree agrees with itself. There a gap must be wider than the widest of as many Exponential(1) draws is
-        # expected to be, about the log of their number.
-        certain = len(weights) > 1 or gap[best] > np.log(len(numbers))
-        if agreement.max() >= EVEN and certain:
-            chosen = int(numbers[best])
-    return ClusterScores(numbers, agreement, gap, chosen)
+
+def _nested(hierarchy: Hierarchy, numbers: Ints) -> tuple[Ints, Ints]:
+    """Clusters of the finest cut, (n,), and which cluster of the cut into k each is part of, by k, (K, F)."""
+    codes = hierarchy.cut(int(numbers[-1]))
+    first = np.unique(codes, return_index=True)[1][-int(numbers[-1]) :]
+    return codes, np.array([hierarchy.cut(int(k))[first] for k in numbers])
 
 
 def _spread(weights: Floats, most: int) -> tuple[Ints, Floats]:
@@ -109,81 +129,163 @@ def _spread(weights: Floats, most: int) -> tuple[Ints, Floats]:
     return used[chosen], counts / most
 
 
-def cluster_membership(posterior: TreePosterior, labels: npt.ArrayLike) -> Floats:
-    """How sure each row's cluster is: the mean probability that it shares one with the others of its cluster, (n,).
+# ---- a single tree
 
-    Every tree is cut into as many clusters as there are labels, and for each row the share of the other rows with its
-    label that are in its cluster there is averaged over trees. For a row that is alone with its label: one minus the
-    highest probability that it shares a cluster with any other row. O(M n), and for rows that are alone as many steps
-    as their clusters have rows; memory for a few numbers a row and tree.
+
+def _excess(hierarchy: Hierarchy, table: Floats, numbers: Ints) -> Floats:
+    """Silhouettes by the distances of rows, less the mean of those of clouds, (K,)."""
+    rng = np.random.default_rng(0)
+    found = _by_distance(hierarchy, table, numbers)
+    rows, d = min(len(table), MOST_IN_CLOUD), table.shape[1]
+    clouds = np.zeros((N_CLOUDS, len(numbers)))
+    for cloud in clouds:
+        X = rng.normal(size=(rows, d))
+        own = hierarchy_of_one(greedy_tree(X, rule="peak"))
+        fewer = numbers[numbers <= len(own.order)]
+        cloud[: len(fewer)] = _by_distance(own, X, fewer)
+    return np.asarray(found - clouds.mean(axis=0))
+
+
+def _by_distance(hierarchy: Hierarchy, table: Floats, numbers: Ints) -> Floats:
+    """Mean silhouette of each cut by Euclidean distances; of many rows, of some at even steps along the tree, (K,)."""
+    codes, owner = _nested(hierarchy, numbers)
+    rows = hierarchy.tree.leaf_order()
+    rows = rows[codes[rows] != OUTLIER]
+    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_COMPARED)).round().astype(np.int64)]
+    member = np.eye(owner.shape[1])[codes[rows]]
+    return _mean_silhouette(cdist(table[rows], table[rows]) @ member, codes[rows], owner)
+
+
+# ---- how sure
+
+
+def cluster_probability(posterior: TreePosterior, labels: npt.ArrayLike, outlier: Floats | None = None) -> Floats:
+    """Probability that each row belongs to its cluster, (n,).
+
+    The share of the posterior in which the row merges, on average, earlier with the other rows of its cluster than with
+    those of any other cluster; clusters that tie share it. One for a row alone in its cluster. For a row without one,
+    label −1, the probability to be an outlier. O(M n k) steps.
 
     Parameters
     ----------
     posterior : TreePosterior
         The trees.
-    labels : array-like (n,)
-        A label for each row, as `Tree.cut` gives.
+    labels : array-like of int (n,)
+        Cluster of each row, 0 …, or −1.
+    outlier : array (n,), optional
+        Probability of each row to be an outlier; one if not given.
     """
     given = np.asarray(labels)
-    if given.shape != (posterior.n_leaves,):
-        raise ValueError(f"labels must hold one label a row, shape ({posterior.n_leaves},), got {given.shape}.")
-    values, codes, sizes = np.unique(given, return_inverse=True, return_counts=True)
-    merges = as_merges(posterior.children)
-    order = np.argsort(codes, kind="stable")
-    start = np.concatenate([[0], np.cumsum(sizes)])
-    share = _share_of_own(merges, posterior.weights, order, start)
-    alone = np.flatnonzero(sizes[codes] == 1)
-    if len(alone):
-        share[alone] = 1.0 - as_probability(_most_together(merges, posterior.weights, len(values), alone))
-    return np.clip(as_probability(share), 0.0, 1.0)
+    if given.shape != (posterior.n_leaves,) or given.dtype.kind not in "iu":
+        raise ValueError(f"labels must hold one whole number a row, shape ({posterior.n_leaves},), got {given.shape}.")
+    values, codes = np.unique(given, return_inverse=True)
+    codes = codes - int(values[0] < 0)
+    used, weights = _spread(posterior.weights, max(1, MOST_LEAVES // posterior.n_leaves))
+    sure = _share_nearest(as_merges(posterior.children[used]), posterior.times[used], weights, codes)
+    if outlier is not None:
+        sure = np.where(codes == OUTLIER, outlier, sure)
+    return np.clip(as_probability(sure), 0.0, 1.0)
+
+
+# ---- kernels
+
+
+@inline
+def _sum_times(tree: Ints, times: Floats, codes: Ints, first: int, state_count: Floats, state_sum: Floats) -> None:
+    """Count the rows of clusters first, first + 1, … under each node, and sum the times at which it merges with others.
+
+    Both (2n−1, clusters); for a leaf the latter is over all other leaves of the cluster.
+    """
+    n, width = len(tree) + 1, state_count.shape[1]
+    state_count[:n] = 0.0
+    for i in range(n):
+        if first <= codes[i] < first + width:
+            state_count[i, codes[i] - first] = 1.0
+    for k in range(n - 1):
+        for c in range(width):
+            state_count[n + k, c] = state_count[tree[k, 0], c] + state_count[tree[k, 1], c]
+    state_sum[2 * n - 2] = 0.0
+    for k in range(n - 2, -1, -1):
+        left, right = tree[k]
+        for c in range(width):
+            above = state_sum[n + k, c]
+            state_sum[left, c] = above + times[k] * state_count[right, c]
+            state_sum[right, c] = above + times[k] * state_count[left, c]
 
 
 @kernel
-def _share_of_own(children: Ints, weights: Floats, order: Ints, start: Ints) -> Floats:
-    """Mean share of the others with the same label, rows order[start[c]:start[c+1]], that a row has with it, (n,)."""
-    n, n_labels = len(order), len(start) - 1
-    cluster = np.empty(2 * n - 1, dtype=np.int32)
-    count = np.zeros(2 * n - 1, dtype=np.int32)
-    share = np.zeros(n)
-    for m in range(len(children)):
-        if weights[m] == 0.0:
+def _mean_silhouette(sums: Floats, codes: Ints, owner: Ints) -> Floats:
+    """Mean silhouette of rows that are in a cluster, by cut, (K,), from sums over finest clusters, (n, F)."""
+    n_cuts, n_finest = owner.shape
+    finest = np.zeros(n_finest)
+    for code in codes:
+        if code >= 0:
+            finest[code] += 1.0
+    total, size = np.empty(n_finest), np.empty(n_finest)
+    score = np.zeros(n_cuts)
+    for i in range(len(codes)):
+        if codes[i] < 0:
             continue
-        cut_tree(children[m], n_labels, cluster)
-        for c in range(n_labels):
-            own = order[start[c] : start[c + 1]]
-            for i in own:
-                count[cluster[i]] += 1
-            for i in own:
-                share[i] += weights[m] * (count[cluster[i]] - 1) / max(len(own) - 1, 1)
-            for i in own:
-                count[cluster[i]] = 0
-    return share
+        for cut in range(n_cuts):
+            total[:] = 0.0
+            size[:] = 0.0
+            for c in range(n_finest):
+                total[owner[cut, c]] += sums[i, c]
+                size[owner[cut, c]] += finest[c]
+            own = owner[cut, codes[i]]
+            if size[own] < 2.0:
+                continue
+            inside, nearest = total[own] / (size[own] - 1.0), np.inf
+            for c in range(n_finest):
+                if c != own and size[c] > 0.0:
+                    nearest = min(nearest, total[c] / size[c])
+            if nearest < np.inf and max(inside, nearest) > 0.0:
+                score[cut] += (nearest - inside) / max(inside, nearest)
+    score /= finest.sum()
+    return score
 
 
 @kernel
-def _most_together(children: Ints, weights: Floats, n_clusters: int, rows: Ints) -> Floats:
-    """Highest probability that each of some rows shares a cluster with any other row, (len(rows),)."""
-    n_trees, n = len(children), children.shape[1] + 1
-    cluster = np.empty(2 * n - 1, dtype=np.int32)
-    last = np.empty(2 * n - 1, dtype=np.int32)
-    following = np.empty((n_trees, n), dtype=np.int32)  # the rows of a cluster, in a ring
-    for m in range(n_trees):
-        cut_tree(children[m], n_clusters, cluster)
-        last[:] = -1
+def _silhouettes(children: Ints, times: Floats, codes: Ints, owner: Ints) -> Floats:
+    """Mean silhouette of each cut by the times of each tree, (M, K)."""
+    n = len(codes)
+    count, total = np.empty((2, 2 * n - 1, owner.shape[1]))
+    score = np.empty((len(children), len(owner)))
+    for m in range(len(children)):
+        _sum_times(children[m], times[m], codes, 0, count, total)
+        score[m] = _mean_silhouette(total[:n], codes, owner)
+    return score
+
+
+@kernel
+def _share_nearest(children: Ints, times: Floats, weights: Floats, codes: Ints) -> Floats:
+    """Share of the weight in which no cluster is nearer to a row than its own, (n,); one for rows without or alone."""
+    n, n_clusters = len(codes), codes.max() + 1
+    sizes = np.zeros(n_clusters)
+    for code in codes:
+        if code >= 0:
+            sizes[code] += 1.0
+    width = min(n_clusters, _BLOCK)
+    count, total = np.empty((2, 2 * n - 1, width))
+    share, inside, nearest, n_tied = np.zeros(n), np.empty(n), np.empty(n), np.empty(n)
+    for m in range(len(children)):
+        nearest[:] = np.inf
+        n_tied[:] = 0.0
+        for first in range(0, n_clusters, width):
+            _sum_times(children[m], times[m], codes, first, count, total)
+            for i in range(n):
+                for c in range(first, min(first + width, n_clusters)):
+                    if c == codes[i]:
+                        inside[i] = total[i, c - first] / max(sizes[c] - 1.0, 1.0)
+                        continue
+                    mean = total[i, c - first] / sizes[c]
+                    if mean < nearest[i] * (1.0 - _ROUNDING):
+                        nearest[i], n_tied[i] = mean, 1.0
+                    elif mean <= nearest[i] * (1.0 + _ROUNDING):
+                        n_tied[i] += 1.0
         for i in range(n):
-            before = last[cluster[i]]
-            following[m, i] = i if before < 0 else following[m, before]
-            if before >= 0:
-                following[m, before] = i
-            last[cluster[i]] = i
-    together = np.zeros(n)
-    most = np.zeros(len(rows))
-    for r in range(len(rows)):
-        for clearing in range(2):
-            for m in range(n_trees):
-                j = following[m, rows[r]]
-                while j != rows[r]:
-                    together[j] = 0.0 if clearing else together[j] + weights[m]
-                    most[r] = max(most[r], together[j])
-                    j = following[m, j]
-    return most
+            if codes[i] < 0 or sizes[codes[i]] < 2.0 or inside[i] < nearest[i] * (1.0 - _ROUNDING):
+                share[i] += weights[m]
+            elif inside[i] <= nearest[i] * (1.0 + _ROUNDING):
+                share[i] += weights[m] / (1.0 + n_tied[i])
+    return share

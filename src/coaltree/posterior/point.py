@@ -48,16 +48,21 @@ def point_tree(
     start, by_size = _sort_merges(merges, np.argsort(-log_joint, kind="stable"))
     log_support = np.log(np.minimum(support_of_clades(clades.ids, weights), 1.0))
     split = _choose_splits(merges, *clades, keys, log_support, start, by_size, len(log_support) <= FEW)
-    nodes, sizes = _assemble(split, n, int(clades.ids[0, -1]))
+    nodes = _assemble(split, n, int(clades.ids[0, -1]))
     node_times = mean_ancestor_times(nodes, merges, times, weights)
-    return _in_time_order(nodes, node_times, sizes, names)
+    return in_time_order(nodes, node_times, names)[0]
 
 
-def _in_time_order(nodes: Ints, times: Floats, sizes: Ints, names: tuple[str, ...] | None) -> Tree:
+def in_time_order(nodes: Ints, times: Floats, names: tuple[str, ...] | None) -> tuple[Tree, Ints]:
+    """Make a tree of merges (n−1, 2), children first, at times that do not fall from child to parent, (n−1,).
+
+    Return it and the place of each merge in it, (n−1,).
+    """
     n = len(times) + 1
-    order = np.lexsort((sizes, times))
-    number = np.concatenate([np.arange(n), n + np.argsort(order)])
-    return Tree(np.sort(number[nodes[order]], axis=1), times[order], names)
+    order = np.lexsort((_sizes(nodes), times))
+    place = np.argsort(order)
+    number = np.concatenate([np.arange(n), n + place])
+    return Tree(np.sort(number[nodes[order]], axis=1), times[order], names), place
 
 
 @kernel
@@ -203,11 +208,10 @@ def _weigh_near(
 
 
 @kernel
-def _assemble(split: SmallInts, n: int, root: int) -> tuple[Ints, Ints]:
-    """Merges (n−1, 2) of the tree that the splits make of the clade `root`, children first, and their sizes (n−1,)."""
+def _assemble(split: SmallInts, n: int, root: int) -> Ints:
+    """Merges (n−1, 2) of the tree that the splits make of the clade `root`, children first."""
     clade = np.empty(n - 1, dtype=np.int64)
     nodes = np.empty((n - 1, 2), dtype=np.int64)
-    sizes = np.zeros(n - 1, dtype=np.int64)
     # The root is the last merge; whatever a merge splits into takes the next place before those already taken.
     clade[n - 2] = root
     free = n - 2
@@ -219,7 +223,15 @@ def _assemble(split: SmallInts, n: int, root: int) -> tuple[Ints, Ints]:
                 clade[free] = node - n
                 node = n + free
             nodes[k, side] = node
-    for k in range(n - 1):
+    return nodes
+
+
+@kernel
+def _sizes(nodes: Ints) -> Ints:
+    """How many leaves each merge holds, (n−1,)."""
+    sizes = np.zeros(len(nodes), dtype=np.int64)
+    for k in range(len(nodes)):
         for side in range(2):
-            sizes[k] += 1 if nodes[k, side] < n else sizes[nodes[k, side] - n]
-    return nodes, sizes
+            node = nodes[k, side]
+            sizes[k] += 1 if node <= len(nodes) else sizes[node - len(nodes) - 1]
+    return sizes

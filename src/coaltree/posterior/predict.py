@@ -79,7 +79,8 @@ def log_predictive(fit: Fit, X_new: Floats, n_jobs: int | None = 1) -> Floats:
 def label_probabilities(fit: Fit, X_new: Floats, labels: Ints, n_jobs: int | None = 1) -> Floats:
     """Probability of every label 0 … K − 1 for each row of X_new, (B, K), averaged over trees and places.
 
-    A point that joins the edge above a node takes the label of one of the leaves under it, each equally likely.
+    A point that joins the edge above a node takes the label of one of the leaves under it, each equally likely. Leaves
+    without one, −1, do not count; where there are no others, the leaves under the parent are asked.
     """
     n_labels = int(labels.max()) + 1
 
@@ -100,10 +101,11 @@ def label_probabilities(fit: Fit, X_new: Floats, labels: Ints, n_jobs: int | Non
 
 @kernel
 def _share_labels(children: Ints, labels: Ints, start: int, out: Floats) -> None:
-    """Share of each label from `start` on among the leaves under each node, out (2n−1, columns)."""
+    """Share of each label from `start` on among the labelled leaves under each node, out (2n−1, columns)."""
     n = labels.size
     size = np.ones(2 * n - 1)
     for leaf in range(n):
+        size[leaf] = 1.0 if labels[leaf] >= 0 else 0.0
         if start <= labels[leaf] < start + out.shape[1]:
             out[leaf, labels[leaf] - start] = 1.0
     for node in range(n, 2 * n - 1):
@@ -111,9 +113,15 @@ def _share_labels(children: Ints, labels: Ints, start: int, out: Floats) -> None
         size[node] = size[left] + size[right]
         for column in range(out.shape[1]):
             out[node, column] = out[left, column] + out[right, column]
-    for node in range(n, 2 * n - 1):
+    for node in range(2 * n - 2, n - 1, -1):
         for column in range(out.shape[1]):
-            out[node, column] /= size[node]
+            if node == 2 * n - 2:  # the others have been seen to by their parents
+                out[node, column] /= size[node]
+            for child in children[node - n]:
+                if size[child] > 0.0:
+                    out[child, column] /= size[child]
+                else:
+                    out[child, column] = out[node, column]
 
 
 def impute(fit: Fit, X_new: Floats, n_jobs: int | None = 1) -> Floats:

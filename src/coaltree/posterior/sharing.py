@@ -31,6 +31,12 @@ def cut_labels(children: Ints, n_clusters: int) -> Ints:
     return label[:n].astype(np.int64)
 
 
+def separated(labels: Ints) -> Ints:
+    """Labels in which every outlier, −1, is a cluster of its own, numbered after the others."""
+    apart = labels < 0
+    return np.where(apart, labels.max() + np.cumsum(apart), labels)
+
+
 def spread_rows(order: Ints, labels: Ints, most: int = N_SAMPLED) -> Ints:
     """About `most` of the leaves, in the order given: of each cluster its share, evenly spread, and two at least.
 

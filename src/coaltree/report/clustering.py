@@ -14,7 +14,7 @@ from coaltree.posterior.convergence import FEWEST_DRAWS, MOST_DIFFERENCE, MOST_R
 from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.loo import Compared, describe
-from coaltree.posterior.sharing import MOST_PAIRED, mean_sharing, sharing_of_rows, spread_rows
+from coaltree.posterior.sharing import MOST_PAIRED, mean_sharing, separated, sharing_of_rows, spread_rows
 from coaltree.report.blocks import bullets, code, facts, figure, note, table, text, widget
 from coaltree.report.page import Block, Page, asset, packed
 from coaltree.report.tree_data import heat_data, tree_data
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from coaltree.plots.layout import TimeScale
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 LEVEL = 0.9
 # A row is listed as one that does not fit where one drawn like the others is as far off less often than this.
@@ -39,6 +40,7 @@ CITATIONS = (
     "Neural Information Processing Systems 21, 2008.",
 )
 
+_OUTLIERS = "Rows in grey are outliers: they stay apart until most others have merged, and belong to no cluster."
 _MOST_CELLS = 400  # rows of the co-clustering matrix in the page
 _MOST_OVERLAID = 250  # leaves of which an overlay of trees can still be read
 _N_OVERLAID = 100
@@ -91,6 +93,11 @@ class ClusteringResult:
         Leave-one-out densities of the models that were tried, the best first.
     surprise : array (n,), optional
         How probable a row is that fits as badly as this one, where rows have a noise of their own.
+    labels : array (n,), optional
+        Cluster of every row, −1 for outliers. Default: the cut of the tree.
+    cut_order : array, optional
+        Merges between rows that are no outliers, in the order in which more clusters undo them. Default: the last ones
+        first.
     """
 
     title: str
@@ -110,6 +117,13 @@ class ClusteringResult:
     convergence: Convergence | None = None
     compared: Mapping[str, Compared] | None = None
     surprise: Floats | None = None
+    labels: Ints | None = None
+    cut_order: Ints | None = None
+
+    @cached_property
+    def clusters(self) -> Ints:
+        """Cluster of every row, (n,)."""
+        return self.tree.cut(n_clusters=self.n_clusters) if self.labels is None else self.labels
 
     @cached_property
     def support(self) -> Floats | None:
@@ -151,7 +165,9 @@ def _tree_blocks(result: ClusteringResult) -> list[Block]:
     blocks = [
         text(
             "Time runs from the rows, on the right, back to the root. Rows that merge early are alike. The cut decides "
-            f"the clusters: {result.chosen_by} Move the slider to see other cuts.",
+            f"the clusters: {result.chosen_by} Move the slider to see other cuts. "
+            + _OUTLIERS
+            * bool((result.clusters < 0).any()),
         )
     ]
     if result.notes:
@@ -178,6 +194,8 @@ def _widget_data(result: ClusteringResult) -> dict[str, Any]:
         "level": LEVEL,
         "palette": list(PALETTE),
         "n_clusters": result.n_clusters,
+        "order": None if result.cut_order is None else packed(np.asarray(result.cut_order, dtype=np.int32)),
+        "outliers": np.flatnonzero(result.clusters < 0).tolist(),
         "heat": heat_data(result.X, result.features),
     }
 
@@ -204,7 +222,7 @@ def _score_figure(result: ClusteringResult) -> Figure:
 def _score_text(result: ClusteringResult) -> str:
     best = sorted(result.scores, key=lambda k: -result.scores[k])[:3]
     listed = ", ".join(f"{k} ({result.scores[k]:.3g})" for k in best)
-    return f"Score of each number of clusters. Highest: {listed}."
+    return f"Score of each number of clusters, the mean silhouette by merge times. Highest: {listed}."
 
 
 # ---- pairs
@@ -216,19 +234,22 @@ def _together_blocks(result: ClusteringResult) -> list[Block]:
 
     n, posterior = result.tree.n_leaves, result.posterior
     order = ladderised_order(result.tree)[::-1]
-    labels = result.tree.cut(n_clusters=result.n_clusters)
+    labels = separated(result.clusters)
+    n_cut = int(labels.max()) + 1
     within, between = mean_sharing(posterior, labels)
     if n <= MOST_PAIRED:
         rows = order
-        small = block_means(posterior.coclustering(result.n_clusters)[np.ix_(order, order)], _MOST_CELLS)
+        small = block_means(posterior.coclustering(n_cut)[np.ix_(order, order)], _MOST_CELLS)
         reduced = f" Each cell is a mean over about {n / len(small):.1f} rows." if len(small) < n else ""
     else:
         rows = spread_rows(order, labels, _MOST_CELLS)
-        small = sharing_of_rows(posterior, rows, result.n_clusters)
+        small = sharing_of_rows(posterior, rows, n_cut)
         reduced = (
             f" The matrix has {len(rows)} of the {n:,} rows: of every cluster its share, evenly spread along the tree, "
             "and two at least. The means above are over all rows."
         )
+    n_apart = n_cut - result.n_clusters
+    outliers = f" and {n_apart} outlier{'s' * (n_apart > 1)}" * (n_apart > 0)
     summary = (
         f"Two rows of the same cluster are together in {within:.0%} of the posterior on average, two rows of "
         f"different clusters in {between:.0%}."
@@ -240,9 +261,9 @@ def _together_blocks(result: ClusteringResult) -> list[Block]:
     }
     return [
         text(
-            f"Every tree of the posterior, cut into {result.n_clusters} clusters: how probable is it that two rows "
-            f"share one? {summary} The bars along the edges are the clusters of the tree at the cut shown above."
-            + reduced,
+            f"Every tree of the posterior, cut into {result.n_clusters} clusters{outliers}: how probable is it that "
+            f"two rows share one? {summary} The bars along the edges are the clusters of the tree at the cut shown "
+            "above." + reduced,
         ),
         widget(_TOGETHER, data, "".join(asset(name) for name in _SCRIPTS), asset("clustering.css"), name="together"),
     ]

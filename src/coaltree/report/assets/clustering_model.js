@@ -34,7 +34,11 @@ const clustering = (() => {
     const { numbered } = data;
     const names = data.names || Array.from({ length: n }, (_, i) => `${numbered.prefix}${numbered.start + i}`);
     const nothing = new Float64Array(n - 1).fill(NaN);
+    // Merges in the order in which more clusters undo them, and rows that belong to none.
+    const splits = data.order ? unpack(data.order) : Int32Array.from({ length: n - 1 }, (_, i) => n - 2 - i);
+    const outliers = new Set(data.outliers || []);
     return {
+      splits, outliers,
       n, names, children, times, order, nodeTime, parent, first, last, support: scaled(data.support, 1 / 65534),
       low: scaled(data.low, unit) || nothing, high: scaled(data.high, unit) || nothing, level: data.level,
       palette: data.palette, chosen: data.n_clusters, heat: data.heat ? makeHeat(data.heat, order) : null,
@@ -74,23 +78,53 @@ const clustering = (() => {
     };
   }
 
-  /** Clusters of the cut into k: numbered from 0 in the order of their first leaf, as Tree.cut does. */
+  /**
+   * Clusters of the cut into k: numbered from 0 in the order of their first leaf, as Hierarchy.cut does, −1 for
+   * outliers. `cluster` has the number of each node whose rows are all of one cluster, −1 for others. `time` is where
+   * a line would cut the tree so, NaN if no line does.
+   */
   function cut(model, k) {
-    const { n, parent } = model;
-    const top = 2 * n - k; // nodes from here on are merges above the cut
+    const { n, parent, children, nodeTime, outliers } = model;
+    const undone = new Uint8Array(2 * n - 1);
+    for (let i = 0; i < k - 1; i++) undone[n + model.splits[i]] = 1;
     const head = new Int32Array(2 * n - 1);
     for (let node = 2 * n - 2; node >= 0; node--) {
-      head[node] = parent[node] < 0 || parent[node] >= top ? node : head[parent[node]];
+      head[node] = parent[node] < 0 || undone[parent[node]] ? node : head[parent[node]];
     }
     const numbers = new Map();
-    const labels = new Int32Array(n);
+    const labels = new Int32Array(n).fill(-1), counts = [];
     for (let leaf = 0; leaf < n; leaf++) {
-      if (!numbers.has(head[leaf])) numbers.set(head[leaf], numbers.size);
+      if (outliers.has(leaf)) continue;
+      if (!numbers.has(head[leaf])) counts[numbers.size] = 0, numbers.set(head[leaf], numbers.size);
       labels[leaf] = numbers.get(head[leaf]);
+      counts[labels[leaf]]++;
     }
-    const below = n - k > 0 ? model.times[n - k - 1] : 0;
-    const above = k > 1 ? model.times[n - k] : model.times[n - 2] * 1.03;
-    return { k, top, head, labels, heads: [...numbers.keys()], time: (below + above) / 2 };
+    const cluster = new Int32Array(2 * n - 1);
+    cluster.set(labels);
+    let below = 0, above = nodeTime[2 * n - 2] * 1.03;
+    for (let node = n; node < 2 * n - 1; node++) {
+      const a = cluster[children[2 * (node - n)]], b = cluster[children[2 * (node - n) + 1]];
+      cluster[node] = a === b ? a : -1;
+      if (cluster[node] >= 0) below = Math.max(below, nodeTime[node]);
+      else above = Math.min(above, nodeTime[node]);
+    }
+    // The node of a cluster is the lowest that holds all of it: outliers that joined late are not in it.
+    const heads = [...numbers.keys()].map((node) => {
+      for (;;) {
+        if (node < n || cluster[node] >= 0) return node;
+        const inner = [0, 1].map((side) => children[2 * (node - n) + side]).filter((child) => kept(model, child));
+        if (inner.length !== 1) return node;
+        [node] = inner;
+      }
+    });
+    return { k, cluster, labels, heads, counts, time: below <= above ? (below + above) / 2 : NaN };
+  }
+
+  /** Whether a node has rows that are no outliers. */
+  function kept(model, node) {
+    if (!model.outliers.size) return true;
+    for (let i = model.first[node]; i <= model.last[node]; i++) if (!model.outliers.has(model.order[i])) return true;
+    return false;
   }
 
   const size = (model, node) => model.last[node] - model.first[node] + 1;
@@ -103,7 +137,8 @@ const clustering = (() => {
     return {
       dark: dark.matches, ink: variable("--ink"), soft: variable("--soft"), line: variable("--line"),
       paper: variable("--paper"), middle: variable("--middle"), accent: variable("--accent"),
-      cluster: (number) => (dark.matches ? DARK_PALETTE : model.palette)[number % model.palette.length],
+      cluster: (number) =>
+        number < 0 ? variable("--soft") : (dark.matches ? DARK_PALETTE : model.palette)[number % model.palette.length],
     };
   }
 

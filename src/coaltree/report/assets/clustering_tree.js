@@ -48,7 +48,7 @@ coaltree.widget("clustering", (root, data) => {
   function relay() {
     const root = trail[trail.length - 1];
     const most = size(model, root) <= SMALL ? SMALL : Number(tipsShown.value);
-    layout.show(root, most, now.k <= most ? now.top : Infinity);
+    layout.show(root, most, now.k <= most ? now.cluster : null);
     heatImage = null;
     const times = [...layout.open, ...layout.tips.filter(layout.isClosed)].map((node) => nodeTime[node]).sort((a, b) => a - b);
     floor = times[Math.floor(0.05 * times.length)] * 0.7 || positive;
@@ -216,7 +216,7 @@ coaltree.widget("clustering", (root, data) => {
     pen.globalAlpha = 1;
   }
 
-  const clusterOf = (node) => (node < now.top ? now.labels[model.order[model.first[node]]] : -1);
+  const clusterOf = (node) => now.cluster[node];
   const supportOf = (node) => (model.support && node >= n ? model.support[node - n] : NaN);
 
   function drawBranches(pen, colour) {
@@ -229,7 +229,7 @@ coaltree.widget("clustering", (root, data) => {
     for (const node of layout.open) {
       if (last[node] < view.from - 1 || first[node] > view.to + 1) continue;
       const k = node - n;
-      const inside = node < now.top;
+      const inside = clusterOf(node) >= 0;
       const at = x(nodeTime[node]);
       const a = children[2 * k], b = children[2 * k + 1];
       const own = path(clusterOf(node));
@@ -238,14 +238,15 @@ coaltree.widget("clustering", (root, data) => {
       for (const child of [a, b]) {
         const height = y(place[child]);
         const start = x(nodeTime[child]);
-        if (inside || child >= now.top) {
+        if (inside || clusterOf(child) < 0) {
           own.moveTo(at, height);
           own.lineTo(start, height);
-        } else { // the branch above a cluster keeps its colour up to the cut
+        } else { // the branch above a cluster keeps its colour up to the cut, or all the way where no line cuts so
+          const until = Number.isNaN(cutX) ? at : cutX;
           own.moveTo(at, height);
-          own.lineTo(cutX, height);
+          own.lineTo(until, height);
           const stem = path(clusterOf(child));
-          stem.moveTo(cutX, height);
+          stem.moveTo(until, height);
           stem.lineTo(start, height);
         }
       }
@@ -409,7 +410,7 @@ coaltree.widget("clustering", (root, data) => {
   function tipName(node, most) {
     if (node < n) return model.names[node];
     const rows = size(model, node).toLocaleString("en");
-    const whole = node < now.top && (node === ROOT || model.parent[node] >= now.top); // all of a cluster
+    const whole = clusterOf(node) >= 0 && (node === ROOT || clusterOf(model.parent[node]) < 0); // all of a cluster
     const share = supportOf(node);
     const text = `${whole ? `${clusterOf(node) + 1}: ` : ""}${rows} rows${Number.isNaN(share) ? "" : `, ${percent(share)}`}`;
     return text.length <= most ? text : rows;
@@ -431,7 +432,7 @@ coaltree.widget("clustering", (root, data) => {
 
   function drawCut(pen, colour) {
     const at = Math.round(x(now.time)) + 0.5; // a crisp line
-    if (at < box.left) return;
+    if (!(at >= box.left)) return; // nor where no line cuts so
     pen.setLineDash([4, 4]);
     pen.strokeStyle = colour.accent;
     pen.lineWidth = 1;
@@ -511,7 +512,7 @@ coaltree.widget("clustering", (root, data) => {
   function describe(node) {
     const rows = size(model, node);
     if (node < n) {
-      const parts = [`In cluster ${now.labels[node] + 1}.`];
+      const parts = [now.labels[node] < 0 ? "An outlier." : `In cluster ${now.labels[node] + 1}.`];
       return { title: model.names[node], parts };
     }
     const k = node - n;
@@ -523,8 +524,7 @@ coaltree.widget("clustering", (root, data) => {
         (Number.isFinite(model.low[k])
           ? ` (${percent(model.level)} interval ${short(model.low[k])} to ${short(model.high[k])}).` : "."),
     ];
-    const inside = node < now.top;
-    parts.push(inside ? `In cluster ${now.labels[model.order[first[node]]] + 1}.` : "Above the cut.");
+    parts.push(clusterOf(node) >= 0 ? `In cluster ${clusterOf(node) + 1}.` : "Above the cut.");
     if (layout.isClosed(node)) parts.push("Click it, or press Enter, to open it.");
     return { title: `Branch of ${rows.toLocaleString("en")} rows`, parts };
   }
@@ -567,16 +567,16 @@ coaltree.widget("clustering", (root, data) => {
   // ---- the cut
 
   function setCut(k) {
-    k = Math.min(Math.max(Math.round(k) || 1, 1), n);
+    k = Math.min(Math.max(Math.round(k) || 1, 1), model.splits.length + 1);
     now = cut(model, k);
     slider.value = Math.min(k, Number(slider.max));
     slider.setAttribute("aria-valuetext", `${k} clusters`);
     number.value = k;
     root.dataset.clusters = k;
     find(".chosen").disabled = k === model.chosen;
-    const sizes = now.heads.map((head) => size(model, head)).sort((a, b) => b - a);
+    const sizes = [...now.counts].sort((a, b) => b - a), apart = model.outliers.size;
     const shown = sizes.slice(0, 6).map((rows) => (large ? rows.toLocaleString("en") : rows)).join(", ") + (sizes.length > 6 ? ", …" : "");
-    find(".summary").textContent = `${k} ${k === 1 ? "cluster" : "clusters"} of ${shown} rows, cut at time ${short(now.time)}.`;
+    find(".summary").textContent = `${k} ${k === 1 ? "cluster" : "clusters"} of ${shown} rows${apart ? `, ${apart} outlier${apart > 1 ? "s" : ""}` : ""}${Number.isNaN(now.time) ? "" : `, cut at time ${short(now.time)}`}.`;
     fillTable();
     if (large || layout.root < 0) relay(); // clusters have branches of their own
     showDetail();
@@ -604,7 +604,7 @@ coaltree.widget("clustering", (root, data) => {
     find("thead").replaceChildren(element("tr", {}, ...columns.map((name) =>
       element("th", { scope: "col", class: numeric.has(name) ? "number" : null, text: name }))));
     const colour = colours(model);
-    const heads = now.heads.map((head, i) => ({ head, i, rows: size(model, head) }));
+    const heads = now.heads.map((head, i) => ({ head, i, rows: now.counts[i] }));
     heads.sort((a, b) => b.rows - a.rows || a.i - b.i);
     const rows = heads.slice(0, MOST_ROWS).map(({ head, i, rows: count }) => {
       const k = head - n;
@@ -746,8 +746,8 @@ coaltree.widget("clustering", (root, data) => {
   });
 
   slider.min = 1;
-  slider.max = Math.min(n, Math.max(40, 2 * model.chosen));
-  number.max = n;
+  slider.max = Math.min(model.splits.length + 1, Math.max(40, 2 * model.chosen));
+  number.max = model.splits.length + 1;
   slider.addEventListener("input", () => setCut(Number(slider.value)));
   number.addEventListener("change", () => setCut(Number(number.value)));
   find(".chosen").addEventListener("click", () => setCut(model.chosen));

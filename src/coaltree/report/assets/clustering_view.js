@@ -4,13 +4,13 @@
   const HIDDEN = 0, OPEN = 1, TIP = 2;
 
   /**
-   * The clades to open, of those under `root`, for at most `most` tips: what lies above the cut, from `top` on, and then
+   * The clades to open, of those under `root`, for at most `most` tips: what is not in one `cluster` if given, and then
    * again and again the largest one. A clade counts for its rows, for half of them if its parts have no support.
    */
-  function opened(model, root, most, top) {
+  function opened(model, root, most, cluster) {
     const { n, children, support } = model;
     const key = (node) => {
-      if (node >= top) return Infinity;
+      if (cluster && cluster[node] < 0) return Infinity;
       let share = support ? 0 : 1;
       if (support) for (const side of [0, 1]) {
         const part = children[2 * (node - n) + side];
@@ -47,9 +47,9 @@
     layout.isClosed = (node) => node >= n && state[node] === TIP;
     layout.isShown = (node) => node >= 0 && state[node] !== HIDDEN;
     layout.parent = (node) => (node === layout.root ? -1 : model.parent[node]);
-    layout.show = (root, most, top) => {
+    layout.show = (root, most, cluster) => {
       for (const node of [...layout.tips, ...layout.open]) state[node] = HIDDEN;
-      const open = opened(model, root, most, top);
+      const open = opened(model, root, most, cluster);
       for (const node of open) state[node] = OPEN;
       const parts = open.flatMap((node) => [children[2 * (node - n)], children[2 * (node - n) + 1]]);
       const tips = [root, ...parts].filter((node) => state[node] !== OPEN);

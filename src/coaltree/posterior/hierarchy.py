@@ -1,0 +1,283 @@
+r"""The tree that is shown, and its flat clusters: made of all draws, by the mean times at which rows merge.
+
+Let T_ij be the posterior mean of the time at which rows i and j merge. A partition costs
+
+    loss = Σ_c 1/|c| Σ_{i<j in c} T_ij²,
+
+small if clusters hold rows that merge early, whatever their number of rows; the mean over all draws is what makes two
+runs agree. Ward's linkage lowers the number of clusters from n to 1 with the least rise of the loss in every step, and
+so gives a nested partition for every k, and a tree. Outliers (`posterior.outliers`) are left out of it and join the
+finished tree one by one, nearest first: else each would be a cluster of its own. The merge time of a clade is the mean
+over all draws of the time at which its rows have one ancestor.
+
+All pairs of n rows are too many for large n. Beyond MOST_ROWS, the point tree (`posterior.point`) is cut into so many
+groups; one row of each stands for it in T, with the weight of all, and inside a group the point tree is kept.
+
+Of a single tree, built and not drawn, the mean is the tree itself, which is kept: its clusters are split from the root
+down, the split that lowers Σ_c 1/|c| Σ t_ij most going first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
+
+from coaltree._compile import kernel
+from coaltree.posterior.clades import as_merges
+from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.outliers import outlier_probability
+from coaltree.posterior.pairs import mean_ancestor_times, pair_sums
+from coaltree.posterior.point import in_time_order
+from coaltree.tree import Tree, as_index
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+MOST_ROWS = 2000
+# Outliers have this probability to be one, or more, and are no more than this share of the rows.
+LIKELY = 0.5
+MOST_OUTLIERS = 0.25
+OUTLIER = -1
+
+
+class Hierarchy(NamedTuple):
+    """A tree and the order in which its merges are undone to make more and more clusters."""
+
+    tree: Tree
+    order: Ints  # (m−1,): the merges between the m rows that are no outliers, the first to be undone first
+    outlier: Floats  # (n,): probability to be an outlier
+
+    @property
+    def is_outlier(self) -> Bools:
+        """Which rows belong to no cluster, (n,)."""
+        return find_outliers(self.outlier)
+
+    def cut(self, n_clusters: int) -> Ints:
+        """Labels of the partition into k clusters, (n,): 0 … k−1 in the order of first rows, −1 for outliers."""
+        apart, most = self.is_outlier, len(self.order) + 1
+        if not 1 <= as_index(n_clusters, "n_clusters") <= most:
+            rows = f"{len(apart)} rows" + f", of which {apart.sum()} are outliers" * bool(apart.any())
+            raise ValueError(f"n_clusters must be between 1 and {most} for {rows}, got {n_clusters}.")
+        undone = np.zeros(len(apart) - 1, dtype=np.bool_)
+        undone[self.order[: n_clusters - 1]] = True
+        heads = _heads(as_merges(self.tree.children[None])[0], undone)
+        labels = np.full(len(apart), OUTLIER, dtype=np.int64)
+        _, first, inverse = np.unique(heads[~apart], return_index=True, return_inverse=True)
+        labels[~apart] = np.argsort(np.argsort(first))[inverse]
+        return labels
+
+
+def find_outliers(probability: Floats) -> Bools:
+    """Which rows are outliers; none if so many seem to be that they are what the table is made of."""
+    apart = probability >= LIKELY
+    return apart if apart.mean() <= MOST_OUTLIERS else np.zeros_like(apart)
+
+
+def make_hierarchy(posterior: TreePosterior) -> Hierarchy:
+    """Make the tree of all draws and the order of its cuts: O(M n log n + M g²), g the lesser of n and MOST_ROWS."""
+    used = posterior.weights > 0.0
+    children, times, weights = posterior.children, posterior.times, posterior.weights
+    if not used.all():
+        children, times, weights = children[used], times[used], weights[used]
+    merges = as_merges(children)
+    if len(merges) == 1:
+        return hierarchy_of_one(Tree(children[0], times[0], posterior.names))
+    outlier = outlier_probability(merges, weights)
+    apart = find_outliers(outlier)
+    lower, group_of = _groups(posterior, apart)
+    nodes, rise = _link(merges, times, weights, lower, group_of)
+    node_times = mean_ancestor_times(nodes, merges, times, weights)
+    tree, place = in_time_order(nodes, node_times, posterior.names)
+    # The largest rise first; of equal ones the later merge, which may hold the other.
+    order = np.lexsort((-np.arange(len(rise)), -rise))
+    return Hierarchy(tree, place[order], outlier)
+
+
+# ---- all draws
+
+
+def _groups(posterior: TreePosterior, apart: Bools) -> tuple[Ints, Ints]:
+    """Merges inside groups of rows, (G, 2), merge k being node n+k, and each row's group, −1 for outliers, (n,)."""
+    kept = np.flatnonzero(~apart)
+    group_of = np.full(len(apart), OUTLIER, dtype=np.int64)
+    if len(kept) <= MOST_ROWS:
+        group_of[kept] = np.arange(len(kept))
+        return np.empty((0, 2), dtype=np.int64), group_of
+    point = posterior.point_tree()
+    children, times = restrict(as_merges(point.children[None]), point.times[None], kept)
+    tree = Tree(children[0], times[0])
+    group_of[kept] = tree.cut(n_clusters=MOST_ROWS)
+    rename = np.concatenate([kept, len(apart) + np.arange(len(kept) - 1)])
+    return rename[tree.children[: len(kept) - MOST_ROWS]], group_of
+
+
+def _link(merges: Ints, times: Floats, weights: Floats, lower: Ints, group_of: Ints) -> tuple[Ints, Floats]:
+    """All merges (n−1, 2), children first, and by how much those between rows that are no outliers raise the loss.
+
+    First those inside groups, then Ward's of groups, then those of outliers, which have no rise.
+    """
+    n, outliers, kept = len(group_of), np.flatnonzero(group_of < 0), np.flatnonzero(group_of >= 0)
+    _, first, sizes = np.unique(group_of[kept], return_index=True, return_counts=True)
+    asked = np.concatenate([kept[first], outliers])  # the first row of each group stands for it
+    mean = pair_sums(*_weighted(merges, times, weights, asked))
+    g, n_lower = len(first), len(lower)
+    upper, rise = ward(mean[:g, :g] ** 2, sizes.astype(np.float64))
+    rename = np.concatenate([_tops(lower, n)[asked[:g]], n + n_lower + np.arange(g - 1)])
+    parts = [lower, rename[upper]]
+    if len(outliers):
+        body = mean[g:, :g] @ sizes / sizes.sum()
+        between = np.block([[np.zeros((1, 1)), body[None]], [body[:, None], mean[g:, g:]]])
+        grafts = linkage(squareform(between, checks=False), "average")[:, :2].astype(np.int64)
+        own = np.concatenate([rename[-1:], outliers, n + n_lower + g - 1 + np.arange(len(outliers) - 1)])
+        parts.append(own[grafts])
+    # What is inside a group is split last.
+    return np.concatenate(parts), np.concatenate([np.full(n_lower, -1.0), rise])
+
+
+def _weighted(merges: Ints, times: Floats, weights: Floats, rows: Ints) -> tuple[Ints, Floats]:
+    if len(rows) < merges.shape[1] + 1 or (np.diff(rows) < 0).any():
+        merges, times = restrict(merges, times, rows)
+    return merges, weights[:, None] * times
+
+
+def _tops(lower: Ints, n: int) -> Ints:
+    """The last of `lower` that holds each row, as a node, or the row itself, (n,)."""
+    top = np.arange(n + len(lower))
+    for k in range(len(lower) - 1, -1, -1):
+        top[lower[k]] = top[n + k]
+    return top[:n]
+
+
+@kernel
+def restrict(children: Ints, times: Floats, rows: Ints) -> tuple[Ints, Floats]:
+    """Merges (M, r−1, 2) and times (M, r−1) of the trees that are left if only the r rows are kept, in their order."""
+    n_trees, n, r = len(children), children.shape[1] + 1, len(rows)
+    kept = np.empty((n_trees, r - 1, 2), np.int64)
+    kept_times = np.empty((n_trees, r - 1))
+    node = np.empty(2 * n - 1, np.int64)
+    for m in range(n_trees):
+        node[:] = -1
+        for i in range(r):
+            node[rows[i]] = i
+        done = 0
+        for k in range(n - 1):
+            left, right = node[children[m, k, 0]], node[children[m, k, 1]]
+            if left >= 0 and right >= 0:
+                kept[m, done, 0], kept[m, done, 1] = left, right
+                kept_times[m, done] = times[m, k]
+                node[n + k] = r + done
+                done += 1
+            else:
+                node[n + k] = max(left, right)
+    return kept, kept_times
+
+
+@kernel
+def _heads(children: Ints, undone: Bools) -> Ints:
+    """The highest node above each leaf without an undone merge between them, (n,)."""
+    n = len(children) + 1
+    head = np.empty(2 * n - 1, np.int64)
+    head[2 * n - 2] = 2 * n - 2
+    for k in range(n - 2, -1, -1):
+        for side in range(2):
+            child = children[k, side]
+            head[child] = child if undone[k] else head[n + k]
+    return head[:n]
+
+
+@kernel
+def ward(state_squared: Floats, state_size: Floats) -> tuple[Ints, Floats]:
+    """Ward's linkage of weighted points: merges (g−1, 2) by rising cost, and their costs, (g−1,).
+
+    From squared distances (g, g) and weights (g,), both overwritten. A merge of A and B costs
+    |A||B| / (|A| + |B|) times the squared distance of their centres. Nearest neighbours are followed until two are each
+    other's: O(g²).
+    """
+    g = len(state_size)
+    left, right, cost = np.empty(g - 1, np.int64), np.empty(g - 1, np.int64), np.empty(g - 1)
+    alive = np.ones(g, np.bool_)
+    highest = np.zeros(g)
+    chain = np.empty(g, np.int64)
+    length = 0
+    for step in range(g - 1):
+        if length == 0:
+            for i in range(g):
+                if alive[i]:
+                    chain[0] = i
+                    length = 1
+                    break
+        while True:
+            a = chain[length - 1]
+            b = chain[length - 2] if length > 1 else -1
+            best = np.inf
+            if b >= 0:
+                best = state_squared[a, b] * state_size[a] * state_size[b] / (state_size[a] + state_size[b])
+            for j in range(g):
+                if alive[j] and j != a:
+                    value = state_squared[a, j] * state_size[a] * state_size[j] / (state_size[a] + state_size[j])
+                    if value < best:
+                        best, b = value, j
+            if length > 1 and b == chain[length - 2]:
+                break
+            chain[length] = b
+            length += 1
+        length -= 2
+        left[step], right[step] = min(a, b), max(a, b)
+        cost[step] = highest[left[step]] = max(best, highest[a], highest[b])  # whatever rounding does
+        keep, gone = min(a, b), max(a, b)
+        both = state_size[a] + state_size[b]
+        for j in range(g):
+            if alive[j] and j != a and j != b:
+                total = state_size[a] * state_squared[a, j] + state_size[b] * state_squared[b, j]
+                new = total / both - state_size[a] * state_size[b] / both**2 * state_squared[a, b]
+                state_squared[keep, j] = state_squared[j, keep] = new
+        state_size[keep] = both
+        alive[gone] = False
+    order = np.argsort(cost, kind="mergesort")
+    # A slot holds what was merged into it so far.
+    holder = np.arange(g)
+    merges = np.empty((g - 1, 2), np.int64)
+    for k in range(g - 1):
+        a, b = left[order[k]], right[order[k]]
+        merges[k, 0], merges[k, 1] = holder[a], holder[b]
+        holder[a] = holder[b] = g + k
+    return merges, cost[order]
+
+
+# ---- one tree
+
+
+def hierarchy_of_one(tree: Tree) -> Hierarchy:
+    """Order the merges of a single tree by splits from the root down that lower Σ_c 1/|c| Σ t_ij most."""
+    n, merges = tree.n_leaves, tree.children.tolist()
+    outlier = outlier_probability(tree.children[None], np.ones(1))
+    size, within = np.zeros((2, 2 * n - 1))
+    size[:n] = ~find_outliers(outlier)
+    for node, (left, right) in enumerate(merges, start=n):
+        size[node] = size[left] + size[right]
+        within[node] = within[left] + within[right] + size[left] * size[right] * tree.times[node - n]
+    loss = np.divide(within, size, out=np.zeros(2 * n - 1), where=size > 0)
+    queue: list[tuple[float, int]] = []
+
+    def enter(node: int) -> None:
+        while node >= n:
+            left, right = merges[node - n]
+            if size[left] and size[right]:
+                heapq.heappush(queue, (loss[left] + loss[right] - loss[node], node))
+                return
+            node = left if size[left] else right  # past an outlier
+
+    order = []
+    enter(2 * n - 2)
+    while queue:
+        node = heapq.heappop(queue)[1]
+        order.append(node - n)
+        for child in merges[node - n]:
+            enter(child)
+    return Hierarchy(tree, np.array(order, dtype=np.int64), outlier)
