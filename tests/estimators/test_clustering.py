@@ -70,7 +70,7 @@ def test_new_points(model):
 
 def test_gaps_in_new_points(model):
     pandas = pytest.importorskip("pandas")
-    new = pandas.DataFrame(X, NAMES, COLUMNS)
+    new = pandas.DataFrame(X.copy(), NAMES, COLUMNS)
     new.iloc[::2, 1] = np.nan
     completed = model.impute(new)
     assert list(completed.index) == NAMES

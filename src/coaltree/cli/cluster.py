@@ -21,6 +21,7 @@ from coaltree.cli.fit import FitOptions, Fitted, fit_table
 from coaltree.cli.folder import SUMMARY, FolderError, replaced_folder
 from coaltree.cli.results import ANNOTATED, POSTERIOR_NEXUS, REPORT, TREE, timed, write_trees
 from coaltree.cli.table import Table, TableError, read_table
+from coaltree.model.guess import Guessed, guess_columns
 from coaltree.model.roots import diagonal_of
 from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.partition import cluster_membership
@@ -62,20 +63,21 @@ def run(
 ) -> None:
     """Cluster the table at `path` and write the results into the folder `out`."""
     table = read_table(path, id_column, _split(features), _split(drop), header, drop_missing)
-    n, d = table.X.shape
+    guessed = guess_columns(table.frame, options.columns, options.dates, options.standardise)
+    n, d = guessed.values.shape
     if options.n_clusters is not None and options.n_clusters > n:
         raise TableError(f"--n-clusters {options.n_clusters} is more than the {n} rows.")
     check_free(out, overwrite)
     started = time.perf_counter()
     with replaced_folder(out, COMMAND) as folder:
         typer.echo(f"{n:,} rows, {d:,} columns from {path}.")
-        notes = [note for note in (*table.notes, _standardised(options)) if note]
+        notes = [*table.notes, *guessed.notes, _standardised(options)]
         for note in notes:
             typer.echo(f"  {note}")
-        fitted = fit_table(table.X, table.ids, options, progress=True)
-        summary = summarise(path, table, options, fitted, command)
+        fitted = fit_table(table.frame, guessed, table.ids, options, progress=True)
+        summary = summarise(path, table, guessed, options, fitted, command)
         with timed("Writing"):
-            _write(folder, table, fitted, summary, notes)
+            _write(folder, table, guessed, fitted, summary, notes)
     _show(out, fitted, table, time.perf_counter() - started)
 
 
@@ -103,7 +105,9 @@ def _standardised(options: FitOptions) -> str:
 # ---- what was found
 
 
-def summarise(path: Path, table: Table, options: FitOptions, fitted: Fitted, command: str) -> dict[str, Any]:
+def summarise(
+    path: Path, table: Table, guessed: Guessed, options: FitOptions, fitted: Fitted, command: str
+) -> dict[str, Any]:
     """Everything that decides the result and what it is worth, as JSON values."""
     post = fitted.posterior
     kept = {name: values[:, fitted.warmup :] for name, values in fitted.trace.items()}
@@ -118,10 +122,11 @@ def summarise(path: Path, table: Table, options: FitOptions, fitted: Fitted, com
         "table": {
             "file": path.name,
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-            "n_rows": len(table.X),
-            "n_columns": table.X.shape[1],
-            "features": list(table.features),
-            "notes": list(table.notes),
+            "n_rows": len(guessed.values),
+            "n_columns": len(guessed.columns.models),
+            "features": list(guessed.columns.names),
+            "kinds": {model.name: model.kind for model in guessed.columns.models},
+            "notes": [*table.notes, *guessed.notes],
         },
         "parameters": {
             "covariance": options.covariance,
@@ -170,7 +175,9 @@ def _learned(draws: Floats) -> dict[str, Any]:
 # ---- files
 
 
-def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], notes: Sequence[str]) -> None:
+def _write(
+    folder: Path, table: Table, guessed: Guessed, fitted: Fitted, summary: dict[str, Any], notes: Sequence[str]
+) -> None:
     from coaltree.report.clustering import ClusteringResult, clustering_page
 
     tree, post = fitted.tree, fitted.posterior
@@ -208,8 +215,9 @@ def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], 
         title=summary["table"]["file"],
         tree=tree,
         posterior=post,
-        X=table.X,
-        features=table.features,
+        X=guessed.values,
+        features=guessed.columns.names,
+        levels=tuple(model.levels for model in guessed.columns.models),
         n_clusters=fitted.n_clusters,
         chosen_by=fitted.chosen_by,
         trace=fitted.trace,

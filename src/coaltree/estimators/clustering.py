@@ -11,12 +11,14 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coaltree.estimators import files
+from coaltree.estimators import files, mixed
+from coaltree.frame import as_frame
 from coaltree.inference.effort import N_CHAINS
 from coaltree.posterior import predict
 from coaltree.posterior.embedding import embed, embed_new
 from coaltree.posterior.learning import learn_posterior
 from coaltree.posterior.locate import Given
+from coaltree.posterior.new_rows import NewRows
 from coaltree.posterior.partition import score_clusters
 from coaltree.posterior.predict import Attachment, Fit
 from coaltree.posterior.sampling import leaf_names, sample_posterior
@@ -79,6 +81,10 @@ class CoalescentClustering(
     n_chains : int, optional
         Chains, each from a start of its own. Defaults of these three are by the number of rows
         (`coaltree.inference.effort`).
+    columns : "auto", dict or path of a TOML file, optional
+        What columns are. "auto" guesses from types and values; {name: kind} overrules it, with kinds "continuous",
+        "skewed", "rounded", "count", "binary", "ordinal", "categorical", and "ignore". Numbers are then standardised.
+        Default: all columns are numbers in their own units, but a DataFrame with others is taken as "auto".
 
     Attributes
     ----------
@@ -116,7 +122,10 @@ class CoalescentClustering(
     children_, distances_, linkage_, n_leaves_
         The tree as in scikit-learn's AgglomerativeClustering and as a scipy linkage matrix.
     completed_ : array (n, d)
-        The table with missing entries filled in.
+        The table with missing entries filled in. Of a mixed table it holds latent coordinates, as do `covariance_` and
+        `covariances_`: see `columns_` and `impute`.
+    columns_ : Columns or None
+        What the columns of a mixed table were taken for, and in `column_notes_` in words.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -151,6 +160,7 @@ class CoalescentClustering(
         n_draws: int | None = None,
         warmup: int | None = None,
         n_chains: int | None = None,
+        columns: Any = None,
     ) -> None:
         self.covariance = covariance
         self.coordinates = coordinates
@@ -171,6 +181,7 @@ class CoalescentClustering(
         self.n_draws = n_draws
         self.warmup = warmup
         self.n_chains = n_chains
+        self.columns = columns
 
     def fit(self, X: Any, y: Any = None) -> CoalescentClustering:
         """Learn covariance and leaf noise, sample trees, cut the reported one.
@@ -181,8 +192,9 @@ class CoalescentClustering(
             One row a leaf; squared distances (n, n) if `metric="precomputed"`.
         y : ignored
         """
-        names = leaf_names(X)
-        rows = self._check_table(X)
+        guessed = mixed.understand(X, self.columns)
+        names = leaf_names(X) if guessed is None else as_frame(X).ids
+        rows = self._check_table(X) if guessed is None else mixed.check(self, X, guessed)
         self.has_missing_ = bool(np.isnan(rows).any())
         self.__dict__.pop("_log_evidence", None)
         if self.n_clusters is not None and self.distance_threshold is not None:
@@ -202,7 +214,11 @@ class CoalescentClustering(
             progress=bool(self.verbose),
             checkpoint=self.checkpoint,
             neighbors=self.neighbors,
+            columns=guessed,
         )
+        self.mixed_ = learned.mixed
+        self.columns_ = None if guessed is None else guessed.columns
+        self.column_notes_ = () if guessed is None else guessed.notes
         self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
         self.compact_covariance_, self.leaf_noise_ = learned.middle.compact(), learned.leaf_noise
         self.covariances_, self.leaf_noises_ = learned.covariances, learned.leaf_noises
@@ -240,7 +256,8 @@ class CoalescentClustering(
             raise AttributeError("log_evidence_ is there once the model is fitted.")
         if not hasattr(self, "_log_evidence"):
             self._log_evidence = self.posterior_.log_evidence
-            if not self.has_missing_ and len(self.completed_) <= MOST_FOR_EVIDENCE and math.isnan(self._log_evidence):
+            known = not self.has_missing_ and (self.columns_ is None or not self.columns_.is_latent)
+            if known and len(self.completed_) <= MOST_FOR_EVIDENCE and math.isnan(self._log_evidence):
                 self._log_evidence = sample_posterior(
                     self.completed_,
                     self.compact_covariance_,
@@ -287,6 +304,9 @@ class CoalescentClustering(
 
     def score_samples(self, X: Any) -> Floats:
         """Log predictive density of each row, (B,), averaged over trees; NaN entries are integrated out."""
+        check_is_fitted(self)
+        if self.mixed_ is not None:
+            return self._new_rows(X).log_density()
         fit, rows = self._check_new(X)
         return predict.log_predictive(fit, rows, self.n_jobs)
 
@@ -301,6 +321,9 @@ class CoalescentClustering(
 
     def predict_proba(self, X: Any) -> Floats:
         """Posterior probability of each cluster for each row, (B, K), averaged over trees and places in them."""
+        check_is_fitted(self)
+        if self.mixed_ is not None:
+            return self._new_rows(X).label_probabilities(self.labels_)
         fit, rows = self._check_new(X)
         return predict.label_probabilities(fit, rows, self.labels_, self.n_jobs)
 
@@ -310,15 +333,26 @@ class CoalescentClustering(
 
     def attach(self, X: Any, n_places: int = 5) -> Attachment:
         """Where each row joins `tree_`: the likeliest edges (by the node below), probabilities, mean times, (B, K)."""
-        fit, rows = self._check_new(X)
+        check_is_fitted(self)
         given = Given(self.compact_covariance_, self.leaf_noise_)
+        if self.mixed_ is not None:
+            return self._new_rows(X).attach(self.tree_, given, check_count(n_places, "n_places", at_least=1))
+        fit, rows = self._check_new(X)
         return predict.attachments(self.tree_, given, fit.X, rows, check_count(n_places, "n_places", at_least=1))
 
-    def impute(self, X: Any = None) -> Any:
+    def impute(self, X: Any = None, probabilities: bool = False) -> Any:
         """Table with every NaN replaced by its posterior mean; without X, the table of the fit.
 
-        A DataFrame comes back as one, with its index and columns.
+        A DataFrame comes back as one, with its index and columns. A mixed table comes back as a DataFrame, levels as
+        categories: the likeliest one fills a gap. With `probabilities`, also a dict of DataFrames by column, with the
+        probability of every level for each row that has a gap there.
         """
+        check_is_fitted(self)
+        if self.mixed_ is not None:
+            found = mixed.imputed(self.mixed_) if X is None else mixed.imputed_rows(self._new_rows(X), X)
+            return found if probabilities else found[0]
+        if probabilities:
+            raise ValueError("probabilities are of levels, and this table has numbers only. Leave it out.")
         if X is None:
             check_is_fitted(self)
             return self.completed_.copy()
@@ -327,6 +361,11 @@ class CoalescentClustering(
         fit, rows = self._check_new(X)
         completed = predict.impute(fit, rows, self.n_jobs)
         return type(X)(completed, index=X.index, columns=X.columns) if hasattr(X, "iloc") else completed
+
+    def _new_rows(self, X: Any) -> NewRows:
+        assert self.mixed_ is not None
+        cells, draws = mixed.new_cells(X, self.mixed_.columns), (self.covariances_, self.leaf_noises_)
+        return NewRows(self.mixed_, self.posterior_, *draws, self.completed_, cells, self.n_jobs)
 
     def _check_new(self, X: Any) -> tuple[Fit, Floats]:
         check_is_fitted(self)

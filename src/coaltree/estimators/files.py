@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ from coaltree._version import __version__
 from coaltree.posterior import storage
 from coaltree.posterior.convergence import Convergence
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.mixed import restore_mixed
 from coaltree.tree import Tree
 
 KIND = "coaltree.CoalescentClustering"
 _POSTERIOR = ("children", "times", "weights", "log_joint", "ess_per_step")
 _FITTED = ("completed_", "leaf_noise_", "labels_")
+_MIXED = ("values", "index", "latent", "cuts")
 # A draw for each tree; files of before have none, and their trees go with the middle of the posterior.
 _DRAWS = {"covariances_": "covariance_", "leaf_noises_": "leaf_noise_"}
 
@@ -29,9 +32,13 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
     arrays |= {f"posterior/{name}": getattr(model.posterior_, name) for name in _POSTERIOR}
     arrays |= {f"trace/{name}": values for name, values in model.trace_.items()}
     arrays |= {"tree/children": model.tree_.children, "tree/times": model.tree_.times}
+    if model.mixed_ is not None:
+        arrays |= {f"mixed/{name}": getattr(model.mixed_, name) for name in _MIXED}
     plain = {}
     for name, value in model.get_params(deep=False).items():
-        if value is None or isinstance(value, (bool, int, float, str)):
+        if name == "columns" and isinstance(value, tuple):  # what was guessed is in the columns themselves
+            plain[name] = "auto"
+        elif value is None or isinstance(value, (bool, int, float, str, dict)):
             plain[name] = value
         elif isinstance(value, os.PathLike):
             plain[name] = os.fspath(value)
@@ -51,6 +58,8 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
         "convergence": None if model.convergence_ is None else model.convergence_.as_dict(),
         "features": list(map(str, getattr(model, "feature_names_in_", []))),
         "n_features_in": model.n_features_in_,
+        "columns": None if model.mixed_ is None else [asdict(each) for each in model.mixed_.columns.models],
+        "column_notes": list(model.column_notes_),
         "cluster_scores": [[k, score] for k, score in getattr(model, "cluster_scores_", {}).items()],
     }
     storage.write(path, arrays, texts, KIND)
@@ -88,6 +97,9 @@ def _restore(contents: dict[str, Any], model: Any) -> None:
     model.tree_ = Tree(contents["tree/children"], contents["tree/times"], names)
     model.trace_ = part("trace/")
     model.n_features_in_ = contents["n_features_in"]
+    model.mixed_ = restore_mixed(contents.get("columns"), contents.get("column_notes", ()), part("mixed/"))
+    model.columns_ = None if model.mixed_ is None else model.mixed_.columns
+    model.column_notes_ = () if model.mixed_ is None else model.mixed_.notes
     if contents["features"]:
         model.feature_names_in_ = np.array(contents["features"], dtype=object)
     if contents["cluster_scores"]:
@@ -120,6 +132,6 @@ def _check(model: Any) -> int:
     found = np.unique(model.labels_)
     if model.tree_.n_leaves != n or not np.array_equal(found, np.arange(found.size)):
         raise ValueError("tree_ and labels_ must belong to the leaves of the posterior.")
-    if model.n_features_in_ != (n if model.metric == "precomputed" else table[1]):
+    if model.mixed_ is None and model.n_features_in_ != (n if model.metric == "precomputed" else table[1]):
         raise ValueError(f"n_features_in_ must be the columns of X, got {model.n_features_in_!r}.")
     return int(found.size)

@@ -21,12 +21,15 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
+from coaltree.inference.augment import Augmentation
+from coaltree.inference.completed import Completed
 from coaltree.inference.neighbors import nearest
 from coaltree.inference.start import N_NEAR, Near, Unknowns, apart, first_guess, first_guesses, greedy_start
 from coaltree.inference.walk import Walk
@@ -61,6 +64,7 @@ class Settings(NamedTuple):
     learn_noise: bool = True
     greedy: bool = False
     neighbors: int | None = None  # candidates of each cluster of a greedy tree, all if None
+    keep_latent: int = 1  # draws of a mixed table of which one has its latent coordinates kept
 
 
 def filled(X: Floats, now: Unknowns) -> Floats:
@@ -170,9 +174,17 @@ def draw_offset(now: Unknowns, rng: np.random.Generator) -> Unknowns:
 
 
 def draw_scale(
-    now: Unknowns, X: Floats, family: CovarianceFamily, learn_noise: bool, rng: np.random.Generator
+    now: Unknowns,
+    X: Floats,
+    family: CovarianceFamily,
+    learn_noise: bool,
+    rng: np.random.Generator,
+    latent: Augmentation | None = None,
 ) -> Unknowns:
-    """(t, s₀, Φ) → (ct, cs₀, Φ/c). Leaf noise that is given stays, and then the likelihood decides too."""
+    """(t, s₀, Φ) → (ct, cs₀, Φ/c). Leaf noise that is given stays, and then the likelihood decides too.
+
+    Latent coordinates whose variance is 1 are multiplied by √c instead.
+    """
     tree, noise = now.tree, now.leaf_noise
     if family.log_rescale(now.covariance, 2.0) == -math.inf:
         return now
@@ -185,13 +197,16 @@ def draw_scale(
         c = math.exp(log_c)
         times = Tree(tree.children, c * tree.times, tree.names)
         covariance, _ = family.rescale(now.covariance, c)
-        return now._replace(tree=times, covariance=covariance, leaf_noise=c * noise if learn_noise else noise)
+        moved = now._replace(tree=times, covariance=covariance, leaf_noise=c * noise if learn_noise else noise)
+        return moved if latent is None else latent.scaled(moved, c)
 
     def log_density(log_c: float) -> float:
         c = math.exp(log_c)
         value = c * base + n_merges * log_c + family.log_rescale(now.covariance, c)
         if learn_noise:
             value += log_c - c * float(noise[0]) if c * noise[0] > 0.99 * SMALLEST_NOISE else -math.inf
+        if latent is not None:
+            value += latent.log_scaled(now, c)
         if log_p_data is not None:  # at (ct, s₀, Φ/c) what it is at (t, s₀/c, Φ)
             value += log_p_data(tree, noise / c)
         return value
@@ -224,30 +239,36 @@ def iterate(
     rng: np.random.Generator,
     move: Callable[[Unknowns], Unknowns],
     learn_noise: bool = True,
+    latent: Augmentation | None = None,
 ) -> Unknowns:
     """One iteration: leaves p(t, π, Φ, s₀, missing | X) unchanged, if `move` leaves p(t, π | the rest) unchanged."""
     now = move(now)
-    seen = what_counts(now, X)
-    now = draw_covariance(now, seen, family, rng)
+    seen = what_counts(now, X, latent)
+    drawn = None if latent is None else latent.draw_covariance(now, seen, family, rng)
+    now = draw_covariance(now, seen, family, rng) if drawn is None else drawn
+    seen = seen if drawn is None else what_counts(now, X, latent)
     if learn_noise:
         now = draw_offset(draw_noise(now, seen, family, rng), rng)
-    now = draw_scale(now, seen, family, learn_noise, rng)
+    now = draw_scale(now, seen, family, learn_noise, rng, latent)
     if now.missing is not None:
         # Missing entries and the tree hold each other back, and both are cheap: they take turns.
+        draw = partial(draw_missing, X=X, rng=rng) if latent is None else partial(latent.draw, rng=rng)
         for _ in range(N_TURNS):
-            now = move(draw_missing(now, X, rng))
-        now = draw_missing(now, X, rng)
+            now = move(draw(now))
+        now = draw(now)
     return now
 
 
-def what_counts(now: Unknowns, X: Floats) -> Floats:
+def what_counts(now: Unknowns, X: Floats, latent: Augmentation | None = None) -> Floats:
     """Return the table that Φ, s₀ and scale are given: X as it is if NaN can be integrated out, else filled in."""
+    if latent is not None:
+        return latent.seen(now)
     return X if now.covariance.is_diagonal else filled(X, now)
 
 
-def log_joint(now: Unknowns, X: Floats) -> float:
-    """log p(X, t, π | Φ, s₀), of the filled table if Φ is full and entries are missing."""
-    return log_prior(now.tree) + likelihood(now.covariance, what_counts(now, X))(now.tree, now.leaf_noise)
+def log_joint(now: Unknowns, X: Floats, latent: Augmentation | None = None) -> float:
+    """log p(X, t, π | Φ, s₀), of the filled table if Φ is full and entries are missing, and with latent coordinates."""
+    return log_prior(now.tree) + likelihood(now.covariance, what_counts(now, X, latent))(now.tree, now.leaf_noise)
 
 
 TRACES = ("leaf_noise", "last_time", "log_scale", "log_joint")
@@ -261,23 +282,8 @@ class Draw(NamedTuple):
     values: dict[str, Any]  # of Φ
     leaf_noise: float  # of the first leaf: of all, if it is learned
     log_joint: float
-
-
-class Completed:
-    """Running means of missing entries, and of their squared deviations (Welford)."""
-
-    def __init__(self) -> None:
-        self.n, self.expected, self.mean, self.squares = 0, np.zeros(0), np.zeros(0), np.zeros(0)
-
-    def add(self, imputed: missing.Imputed) -> None:
-        """Count one more draw; arrays are replaced, never changed."""
-        if self.n == 0:
-            self.expected = self.mean = self.squares = np.zeros_like(imputed.drawn)
-        self.n += 1
-        self.expected = self.expected + (imputed.expected - self.expected) / self.n
-        step = imputed.drawn - self.mean
-        self.mean = self.mean + step / self.n
-        self.squares = self.squares + step * (imputed.drawn - self.mean)
+    latent: npt.NDArray[np.float32] | None = None  # coordinates that were drawn, of some draws of a mixed table
+    cuts: Floats | None = None
 
 
 class Chain:
@@ -291,21 +297,23 @@ class Chain:
         start: Unknowns,
         near: Near,
         rng: np.random.Generator,
+        latent: Augmentation | None = None,
     ) -> None:
-        self.X, self.family, self.settings = X, family, settings
+        self.X, self.family, self.settings, self.latent = X, family, settings, latent
         self.rng = rng
         self.now, self.n_done = start, 0
         rows = start.covariance.whiten(filled(X, start))
         self.walk = Walk(start.tree, near, rows, start.leaf_noise, self.rng)
         self.draws: list[Draw] = []
-        self.trace: dict[str, list[Any]] = {name: [] for name in (*start.covariance.values, *TRACES)}
+        names = (*start.covariance.values, *TRACES, *(("cuts",) if start.cuts is not None and start.cuts.any() else ()))
+        self.trace: dict[str, list[Any]] = {name: [] for name in names}
         self.completed = Completed()
 
     def advance(self) -> None:
         """Make one iteration and keep its draw."""
         settings = self.settings
         move = self.build if settings.greedy else self.move
-        self.now = iterate(self.now, self.X, self.family, self.rng, move, settings.learn_noise)
+        self.now = iterate(self.now, self.X, self.family, self.rng, move, settings.learn_noise, self.latent)
         self.n_done += 1
         if self.n_done <= self.settings.warmup and not self.settings.greedy:
             self.adapt()
@@ -338,8 +346,10 @@ class Chain:
             "leaf_noise": float(now.leaf_noise[0]),
             "last_time": float(now.tree.times[-1]),
             "log_scale": float(np.log(now.tree.times).mean()) + now.covariance.log_det / now.covariance.d,
-            "log_joint": log_joint(now, self.X),
+            "log_joint": log_joint(now, self.X, self.latent),
         }
+        if "cuts" in self.trace and now.cuts is not None:
+            row["cuts"] = now.cuts
         for name, value in row.items():
             self.trace[name].append(value)
         after = self.n_done - self.settings.warmup
@@ -352,12 +362,15 @@ class Chain:
         """Return where the chain is, as it is kept."""
         now = self.now
         smaller = np.int32 if len(self.X) < 2**30 else np.int64
+        kept = self.latent is not None and len(self.draws) % self.settings.keep_latent == 0
         return Draw(
             now.tree.children.astype(smaller),
             now.tree.times,
             dict(now.covariance.values),
             float(now.leaf_noise[0]),
             self.trace["log_joint"][-1],
+            now.missing.drawn.astype(np.float32) if kept and now.missing is not None else None,
+            now.cuts if kept else None,
         )
 
     def without_draws(self) -> Chain:

@@ -35,6 +35,7 @@ class Unknowns(NamedTuple):
     covariance: State
     leaf_noise: Floats  # (n,)
     missing: missing.Imputed | None = None  # entries of X that are NaN
+    cuts: Floats | None = None  # cutpoints of binary and ordinal columns, (C,); None of a table of numbers
 
 
 def first_guess(X: Floats, family: CovarianceFamily, leaf_noise: Floats | None) -> Unknowns:

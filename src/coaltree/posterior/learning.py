@@ -13,13 +13,16 @@ import numpy.typing as npt
 
 from coaltree._version import __version__
 from coaltree.inference import learn, running
+from coaltree.inference.augment import Augmentation
 from coaltree.inference.effort import Effort, settle
 from coaltree.inference.learn import AUTO, GREEDY, Chain
 from coaltree.model.covariance import CovarianceFamily, Diagonal, Fixed, HuangWand, as_family
 from coaltree.model.family import State
+from coaltree.model.unit import unit_family
 from coaltree.posterior.checkpoint import Checkpoint
 from coaltree.posterior.convergence import Convergence, diagnose
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.mixed import Mixed, as_mixed, sparing
 from coaltree.posterior.sampling import leaf_names
 from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.validation import check_choice, check_count, check_data, check_leaf_noise
@@ -42,6 +45,8 @@ class LearnedPosterior(NamedTuple):
     completed_sd: Floats  # (n, d): posterior standard deviation of those, 0 elsewhere
     convergence: Convergence | None  # None of a greedy tree
     finished: bool  # False if Ctrl-C ended it early
+    # Of a mixed table; `completed` and all else above are then of its latent coordinates.
+    mixed: Mixed | None = None
 
     @property
     def covariance(self) -> Floats:
@@ -65,6 +70,7 @@ def learn_posterior(
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     neighbors: int | None = None,
+    columns: Any = None,
 ) -> LearnedPosterior:
     """Learn the covariance and the leaf noise together with the tree, for any number of rows.
 
@@ -105,6 +111,9 @@ def learn_posterior(
         finished one can be extended by a larger n_draws.
     neighbors : int, optional
         With ``method="greedy"``: consider only this many nearest neighbours of every cluster, as in `greedy_tree`.
+    columns : "auto", dict, path of a TOML file, or Guessed, optional
+        What columns are: see `coaltree.model.columns`. By default all are numbers in their own units. With it X may be
+        a DataFrame of any columns; numbers are standardised, and what was learned is of latent coordinates.
 
     Returns
     -------
@@ -118,7 +127,8 @@ def learn_posterior(
     >>> bool(learned.covariance[0, 0] > 100), len(learned.posterior)
     (True, 40)
     """
-    X_array = check_data(X, missing=True)
+    mixed = None if columns is None else as_mixed(X, columns)
+    X_array = check_data(X, missing=True) if mixed is None else mixed.encoded.X
     n, d = X_array.shape
     check_choice(method, "method", (AUTO, GREEDY))
     for name, value, least in (
@@ -132,18 +142,24 @@ def learn_posterior(
     if neighbors is not None:
         neighbors = _check_neighbors(neighbors, method, X_array)
     effort = settle(n, warmup, n_draws, n_chains, thin, method == GREEDY)
-    family = as_family(covariance, coordinates, d)
+    latent = None if mixed is None else mixed.augmentation()
+    family = as_family(covariance, coordinates, d) if latent is None else unit_family(covariance, latent.unit)
     learn_noise = isinstance(leaf_noise, str) and leaf_noise == "learn"
     noise = None if learn_noise else check_leaf_noise(leaf_noise, n)
-    _check_learnable(X_array, family, noise)
+    if latent is None:
+        _check_learnable(X_array, family, noise)
     names = leaf_names(X) if names is None else tuple(names)
     settings = learn.Settings(effort.warmup, effort.thin, learn_noise, method == GREEDY, neighbors)
+    if latent is not None:
+        settings = settings._replace(keep_latent=sparing(int(latent.drawn.sum()), effort.n_draws))
 
     rng = as_generator(random_state)
     file = (
-        None if checkpoint is None else Checkpoint(checkpoint, X_array, family, noise, settings, effort.n_chains, rng)
+        None
+        if checkpoint is None
+        else Checkpoint(checkpoint, X_array, family, noise, settings, effort.n_chains, rng, latent)
     )
-    chains = _chains(X_array, family, noise, settings, effort, rng)
+    chains = _chains(X_array, family, noise, settings, effort, rng, latent)
     if file is not None:
         file.load(chains)
     finished = running.run(
@@ -151,7 +167,8 @@ def learn_posterior(
     )
     if min(chain.n_done for chain in chains) == 0:
         raise KeyboardInterrupt
-    return _gather(X_array, chains, effort, names, method, finished, seed_of(random_state))
+    learned = _gather(X_array, chains, effort, names, method, finished, seed_of(random_state))
+    return learned if mixed is None else learned._replace(mixed=mixed.with_draws(chains, len(learned.posterior)))
 
 
 def _chains(
@@ -161,10 +178,14 @@ def _chains(
     settings: learn.Settings,
     effort: Effort,
     rng: np.random.Generator,
+    latent: Augmentation | None,
 ) -> list[Chain]:
     starting, *seeds = rng.spawn(effort.n_chains + 1)
-    starts, near = learn.first_guesses(X, family, noise, effort.n_chains, starting)
-    return [Chain(X, family, settings, start, near, seed) for start, seed in zip(starts, seeds, strict=True)]
+    table = X if latent is None else latent.encoded.start
+    starts, near = learn.first_guesses(table, family, noise, effort.n_chains, starting)
+    if latent is not None:
+        starts = [latent.begin(start, starting) for start in starts]
+    return [Chain(X, family, settings, start, near, seed, latent) for start, seed in zip(starts, seeds, strict=True)]
 
 
 def _check_neighbors(neighbors: Any, method: str, X: Floats) -> int:

@@ -64,6 +64,8 @@ class ClusteringResult:
         The data as measured; NaN where missing.
     features : tuple of str
         Names of the d columns.
+    levels : tuple of tuples of str
+        Of each column that has levels their names, X holding their places; () of numbers.
     n_clusters : int
         The number of clusters chosen.
     chosen_by : str
@@ -101,6 +103,7 @@ class ClusteringResult:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     convergence: Convergence | None = None
+    levels: tuple[tuple[str, ...], ...] = ()
 
     @cached_property
     def support(self) -> Floats | None:

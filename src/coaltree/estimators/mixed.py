@@ -1,0 +1,91 @@
+"""Mixed tables at the estimator: what its columns are taken for, and results in the form of the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree.frame import Frame, as_frame, is_mixed
+from coaltree.model.columns import UNIT, ColumnModel, Columns
+from coaltree.model.guess import AUTO, Guessed, guess_columns
+from coaltree.posterior.mixed import Mixed
+from coaltree.posterior.new_rows import NewRows
+
+Floats = npt.NDArray[np.float64]
+
+
+def understand(X: Any, columns: Any) -> Guessed | None:
+    """Return what columns are taken for; None where X is to be used as the numbers it is."""
+    if isinstance(columns, Guessed):
+        return columns
+    if columns is None and not is_mixed(X):
+        return None
+    return guess_columns(as_frame(X), AUTO if columns is None else columns)
+
+
+def check(model: Any, X: Any, guessed: Guessed) -> Floats:
+    """Set what an estimator knows of its columns, and return the cells (n, J)."""
+    if model.metric == "precomputed":
+        raise ValueError("metric='precomputed' takes distances, and columns describe a table: leave one of them out.")
+    frame = as_frame(X)
+    model.n_features_in_ = len(frame.columns)
+    if hasattr(X, "columns"):
+        model.feature_names_in_ = np.array(frame.names, dtype=object)
+    return guessed.values
+
+
+def new_cells(X: Any, columns: Columns) -> Floats:
+    """Return the cells of new rows as the fit has them, (B, J)."""
+    frame = as_frame(X)
+    if not hasattr(X, "columns") and len(frame.columns) == len(columns.models):
+        named = zip(frame.columns, columns.names, strict=True)
+        frame = frame.keep(column._replace(name=name) for column, name in named)
+    return columns.matrix_of(frame)
+
+
+def as_table(columns: Columns, cells: Floats, like: Any = None) -> Any:
+    """Return cells (n, J) as a DataFrame: levels as categories, in order where the column has one."""
+    import pandas as pd
+
+    index = like.index if hasattr(like, "iloc") else None
+    if isinstance(like, Frame) and like.ids is not None:
+        index = list(like.ids)
+    content = {model.name: _series(pd, model, cells[:, j]) for j, model in enumerate(columns.models)}
+    table = pd.DataFrame(content)
+    return table if index is None else table.set_axis(index, axis=0)
+
+
+def _series(pd: Any, model: ColumnModel, values: Floats) -> Any:
+    if model.kind not in UNIT:
+        return values
+    codes = np.where(np.isnan(values), -1, values).astype(np.int64)
+    if model.numbers:
+        return np.where(codes < 0, np.nan, np.array(model.numbers)[codes])
+    return pd.Categorical.from_codes(codes, list(model.levels), ordered=model.kind != "categorical")
+
+
+def imputed(mixed: Mixed) -> tuple[Any, dict[str, Any]]:
+    """Return the table of the fit with its gaps filled, and {column: probabilities of its levels} for these gaps."""
+    cells, probability = mixed.impute()
+    return _with_shares(mixed.columns, mixed.values, cells, probability, None)
+
+
+def imputed_rows(rows: NewRows, like: Any) -> tuple[Any, dict[str, Any]]:
+    """Likewise of new rows."""
+    cells, probability = rows.impute()
+    return _with_shares(rows.mixed.columns, rows.cells, cells, probability, like)
+
+
+def _with_shares(
+    columns: Columns, before: Floats, cells: Floats, probability: dict[int, Floats], like: Any
+) -> tuple[Any, dict[str, Any]]:
+    import pandas as pd
+
+    table = as_table(columns, cells, like)
+    shares = {}
+    for j, values in probability.items():
+        model, gaps = columns.models[j], np.isnan(before[:, j])
+        shares[model.name] = pd.DataFrame(values, columns=list(model.levels), index=table.index[gaps])
+    return table, shares
