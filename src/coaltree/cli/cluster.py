@@ -10,7 +10,7 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,15 +23,21 @@ from coaltree.cli.results import ANNOTATED, POSTERIOR_NEXUS, REPORT, TREE, timed
 from coaltree.cli.table import Table, TableError, read_table
 from coaltree.model.guess import Guessed, guess_columns
 from coaltree.model.roots import diagonal_of
+from coaltree.posterior.apart import Shares
 from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.partition import cluster_membership
 from coaltree.posterior.sharing import MOST_PAIRED, sharing_of_rows, spread_rows
+from coaltree.tree import Tree
 from coaltree.validation import is_diagonal
+
+if TYPE_CHECKING:
+    from coaltree.report.columns import ColumnsResult
 
 Floats = npt.NDArray[np.float64]
 
 COMMAND = "coaltree cluster"
 POSTERIOR, LABELS, LINKAGE, TOGETHER = "posterior.npz", "labels.csv", "linkage.csv", "coclustering.npz"
+SPLITS = "splits.csv"
 MEANING = {
     REPORT: "open this: the tree, the clusters, what to believe",
     LABELS: "cluster of every row, and how sure that is",
@@ -40,6 +46,7 @@ MEANING = {
     POSTERIOR_NEXUS: "all trees with their weights, for any tree viewer",
     POSTERIOR: "the same for Python: coaltree.TreePosterior.load(path)",
     LINKAGE: "the merges, as scipy and R know them",
+    SPLITS: "for every merge, the columns in which its sides differ most, and how sure that is",
     TOGETHER: "probability that two rows share a cluster (of many rows, of a sample), for numpy",
     SUMMARY: "version, parameters, seed, diagnostics",
 }
@@ -179,6 +186,7 @@ def _write(
     folder: Path, table: Table, guessed: Guessed, fitted: Fitted, summary: dict[str, Any], notes: Sequence[str]
 ) -> None:
     from coaltree.report.clustering import ClusteringResult, clustering_page
+    from coaltree.report.columns import ColumnsResult
 
     tree, post = fitted.tree, fitted.posterior
     support, intervals = write_trees(folder, tree, post), post.time_intervals(tree, LEVEL)
@@ -210,6 +218,8 @@ def _write(
             for (left, right, when, size), rest in zip(tree.to_linkage().tolist(), told, strict=True)
         ),
     )
+    told_columns = ColumnsResult(guessed.columns, guessed.values, fitted.apart)
+    _write_splits(folder / SPLITS, told_columns, tree)
     (folder / SUMMARY).write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     result = ClusteringResult(
         title=summary["table"]["file"],
@@ -218,6 +228,7 @@ def _write(
         X=guessed.values,
         features=guessed.columns.names,
         levels=tuple(model.levels for model in guessed.columns.models),
+        told=told_columns,
         n_clusters=fitted.n_clusters,
         chosen_by=fitted.chosen_by,
         trace=fitted.trace,
@@ -230,6 +241,28 @@ def _write(
         convergence=fitted.convergence,
     )
     clustering_page(result).write(folder / REPORT)
+
+
+def _write_splits(path: Path, told: ColumnsResult, tree: Tree) -> None:
+    """Write a line for each merge, in the order of linkage.csv, and column that sets its sides apart."""
+    from coaltree.report.columns import split_words
+
+    shares = Shares(tree, told.columns, told.values)
+    n_places = told.apart.column.shape[1]
+    _write_csv(
+        path,
+        ("merge", "column", "left_against_right", "size", "sure"),
+        (
+            (
+                k,
+                *split_words(told, tree, shares, k, place),
+                f"{told.apart.size[k, place]:.4g}",
+                f"{told.apart.sure[k, place]:.4f}",
+            )
+            for k in range(tree.n_leaves - 1)
+            for place in range(n_places)
+        ),
+    )
 
 
 def _shown_parameters(summary: dict[str, Any]) -> dict[str, object]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from coaltree.frame import Frame
 from coaltree.model.guess import Guessed
+from coaltree.posterior.apart import Apart
 from coaltree.posterior.convergence import Convergence
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.tree import Tree
@@ -49,6 +50,7 @@ class Fitted(NamedTuple):
     n_clusters: int
     chosen_by: str
     scores: dict[int, float]
+    apart: Apart
 
 
 def fit_table(
@@ -95,6 +97,7 @@ def fit_table(
         n_clusters=model.n_clusters_,
         chosen_by=_reason(model.n_clusters_, scores),
         scores=scores,
+        apart=model.splits(),
     )
 
 

@@ -15,10 +15,10 @@ from coaltree.estimators import files, mixed
 from coaltree.frame import as_frame
 from coaltree.inference.effort import N_CHAINS
 from coaltree.posterior import predict
+from coaltree.posterior.apart import Apart
 from coaltree.posterior.embedding import embed, embed_new
 from coaltree.posterior.learning import learn_posterior
 from coaltree.posterior.locate import Given
-from coaltree.posterior.new_rows import NewRows
 from coaltree.posterior.partition import score_clusters
 from coaltree.posterior.predict import Attachment, Fit
 from coaltree.posterior.sampling import leaf_names, sample_posterior
@@ -84,7 +84,7 @@ class CoalescentClustering(
     columns : "auto", dict or path of a TOML file, optional
         What columns are. "auto" guesses from types and values; {name: kind} overrules it, with kinds "continuous",
         "skewed", "rounded", "count", "binary", "ordinal", "categorical", and "ignore". Numbers are then standardised.
-        Default: all columns are numbers in their own units, but a DataFrame with others is taken as "auto".
+        Default: all are numbers in their own units, but a DataFrame with other columns is taken as "auto".
 
     Attributes
     ----------
@@ -122,10 +122,9 @@ class CoalescentClustering(
     children_, distances_, linkage_, n_leaves_
         The tree as in scikit-learn's AgglomerativeClustering and as a scipy linkage matrix.
     completed_ : array (n, d)
-        The table with missing entries filled in. Of a mixed table it holds latent coordinates, as do `covariance_` and
-        `covariances_`: see `columns_` and `impute`.
-    columns_ : Columns or None
-        What the columns of a mixed table were taken for, and in `column_notes_` in words.
+        The table with missing entries filled in; latent coordinates of a mixed one, of which `covariance_` is too.
+    columns_, column_notes_
+        What the columns of a mixed table were taken for, as `Columns` or None, and in words.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -306,7 +305,7 @@ class CoalescentClustering(
         """Log predictive density of each row, (B,), averaged over trees; NaN entries are integrated out."""
         check_is_fitted(self)
         if self.mixed_ is not None:
-            return self._new_rows(X).log_density()
+            return mixed.new_rows(self, X).log_density()
         fit, rows = self._check_new(X)
         return predict.log_predictive(fit, rows, self.n_jobs)
 
@@ -323,7 +322,7 @@ class CoalescentClustering(
         """Posterior probability of each cluster for each row, (B, K), averaged over trees and places in them."""
         check_is_fitted(self)
         if self.mixed_ is not None:
-            return self._new_rows(X).label_probabilities(self.labels_)
+            return mixed.new_rows(self, X).label_probabilities(self.labels_)
         fit, rows = self._check_new(X)
         return predict.label_probabilities(fit, rows, self.labels_, self.n_jobs)
 
@@ -336,20 +335,19 @@ class CoalescentClustering(
         check_is_fitted(self)
         given = Given(self.compact_covariance_, self.leaf_noise_)
         if self.mixed_ is not None:
-            return self._new_rows(X).attach(self.tree_, given, check_count(n_places, "n_places", at_least=1))
+            return mixed.new_rows(self, X).attach(self.tree_, given, check_count(n_places, "n_places", at_least=1))
         fit, rows = self._check_new(X)
         return predict.attachments(self.tree_, given, fit.X, rows, check_count(n_places, "n_places", at_least=1))
 
     def impute(self, X: Any = None, probabilities: bool = False) -> Any:
         """Table with every NaN replaced by its posterior mean; without X, the table of the fit.
 
-        A DataFrame comes back as one, with its index and columns. A mixed table comes back as a DataFrame, levels as
-        categories: the likeliest one fills a gap. With `probabilities`, also a dict of DataFrames by column, with the
-        probability of every level for each row that has a gap there.
+        A DataFrame comes back as one, with its index and columns; so does a mixed table, the likeliest level filling a
+        gap. With `probabilities`, also {column: DataFrame with the probability of each level for every gap}.
         """
         check_is_fitted(self)
         if self.mixed_ is not None:
-            found = mixed.imputed(self.mixed_) if X is None else mixed.imputed_rows(self._new_rows(X), X)
+            found = mixed.imputed(self.mixed_) if X is None else mixed.imputed_rows(mixed.new_rows(self, X), X)
             return found if probabilities else found[0]
         if probabilities:
             raise ValueError("probabilities are of levels, and this table has numbers only. Leave it out.")
@@ -362,10 +360,10 @@ class CoalescentClustering(
         completed = predict.impute(fit, rows, self.n_jobs)
         return type(X)(completed, index=X.index, columns=X.columns) if hasattr(X, "iloc") else completed
 
-    def _new_rows(self, X: Any) -> NewRows:
-        assert self.mixed_ is not None
-        cells, draws = mixed.new_cells(X, self.mixed_.columns), (self.covariances_, self.leaf_noises_)
-        return NewRows(self.mixed_, self.posterior_, *draws, self.completed_, cells, self.n_jobs)
+    def splits(self, n_columns: int = 3) -> Apart:
+        """For every merge of `tree_`, the columns in which its two sides differ most, by how much and how sure."""
+        check_is_fitted(self)
+        return mixed.splits(self, check_count(n_columns, "n_columns", at_least=1))
 
     def _check_new(self, X: Any) -> tuple[Fit, Floats]:
         check_is_fitted(self)

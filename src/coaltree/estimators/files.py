@@ -34,7 +34,7 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
     arrays |= {"tree/children": model.tree_.children, "tree/times": model.tree_.times}
     if model.mixed_ is not None:
         arrays |= {f"mixed/{name}": getattr(model.mixed_, name) for name in _MIXED}
-    plain = {}
+    plain: dict[str, Any] = {}
     for name, value in model.get_params(deep=False).items():
         if name == "columns" and isinstance(value, tuple):  # what was guessed is in the columns themselves
             plain[name] = "auto"

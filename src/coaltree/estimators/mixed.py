@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree.frame import Frame, as_frame, is_mixed
-from coaltree.model.columns import UNIT, ColumnModel, Columns
+from coaltree.model.columns import CONTINUOUS, UNIT, ColumnModel, Columns
 from coaltree.model.guess import AUTO, Guessed, guess_columns
+from coaltree.posterior.apart import MOST_DRAWS, Apart, set_apart
 from coaltree.posterior.mixed import Mixed
 from coaltree.posterior.new_rows import NewRows
 
@@ -45,6 +46,12 @@ def new_cells(X: Any, columns: Columns) -> Floats:
     return columns.matrix_of(frame)
 
 
+def new_rows(model: Any, X: Any) -> NewRows:
+    """Return new rows as a fitted estimator of a mixed table sees them."""
+    cells, draws = new_cells(X, model.columns_), (model.covariances_, model.leaf_noises_)
+    return NewRows(model.mixed_, model.posterior_, *draws, model.completed_, cells, model.n_jobs)
+
+
 def as_table(columns: Columns, cells: Floats, like: Any = None) -> Any:
     """Return cells (n, J) as a DataFrame: levels as categories, in order where the column has one."""
     import pandas as pd
@@ -64,6 +71,20 @@ def _series(pd: Any, model: ColumnModel, values: Floats) -> Any:
     if model.numbers:
         return np.where(codes < 0, np.nan, np.array(model.numbers)[codes])
     return pd.Categorical.from_codes(codes, list(model.levels), ordered=model.kind != "categorical")
+
+
+def splits(model: Any, top: int) -> Apart:
+    """Rank columns for every merge of a fitted estimator's tree."""
+    mixed: Mixed | None = model.mixed_
+    if mixed is None:
+        names = getattr(model, "feature_names_in_", np.arange(model.completed_.shape[1]))
+        scale = np.maximum(model.completed_.std(axis=0), 1e-300)
+        columns = Columns(tuple(ColumnModel(str(name), CONTINUOUS) for name in names))
+        phi = model.compact_covariance_ if model.compact_covariance_.ndim == 1 else np.diag(model.compact_covariance_)
+        return set_apart(model.tree_, columns, [model.completed_ / scale], phi / scale**2, model.leaf_noise_, top)
+    used = {round(k) for k in np.linspace(0, len(mixed.index) - 1, MOST_DRAWS)} if len(mixed.index) else set[int]()
+    tables = [mixed.table(k) for k in sorted(used)] or [model.completed_]
+    return set_apart(model.tree_, mixed.columns, tables, model.compact_covariance_, model.leaf_noise_, top)
 
 
 def imputed(mixed: Mixed) -> tuple[Any, dict[str, Any]]:

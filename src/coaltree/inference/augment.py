@@ -86,8 +86,8 @@ class Augmentation:
 
     # ---- coordinates
 
-    def draw(self, now: Unknowns, rng: np.random.Generator) -> Unknowns:
-        """Draw cutpoints, coordinates and missing entries given the tree, Φ and s₀."""
+    def draw(self, now: Unknowns, rng: np.random.Generator, move_cuts: bool = True) -> Unknowns:
+        """Draw cutpoints, which take most of the time, coordinates and missing entries given the tree, Φ and s₀."""
         assert now.missing is not None
         assert now.cuts is not None
         Z, row = self._parents(now, rng)
@@ -108,7 +108,8 @@ class Augmentation:
                 k = here.start
                 centre, spread = _conditional(Z, k, row, pull)
                 own, codes = cuts[self.columns.cuts_of(j)], self.encoded.codes[:, j]
-                _draw_cuts(own, centre, spread, codes, rng)
+                if move_cuts:
+                    _draw_cuts(own, centre, spread, codes, rng)
                 edges = np.concatenate([[-np.inf], own, [np.inf]])
                 known = codes >= 0
                 low = np.where(known, edges[codes], -np.inf)

@@ -48,8 +48,8 @@ Floats = npt.NDArray[np.float64]
 SMALLEST_NOISE = math.exp(-40.0)
 AUTO, GREEDY = "auto", "greedy"
 __all__ = ["Chain", "Settings", "Unknowns", "first_guess", "first_guesses", "iterate"]
-# Draws of missing entries and moves of the tree in turn, an iteration.
-N_TURNS = 3
+# Draws of missing entries and moves of the tree in turn, an iteration; of many rows, once.
+N_TURNS, MANY_ROWS = 3, 5000
 # Slices of the common scale, an iteration.
 N_SCALES = 3
 # Up to this many rows are sorted by their distance, all of them, where a tree is drawn afresh.
@@ -252,10 +252,10 @@ def iterate(
     now = draw_scale(now, seen, family, learn_noise, rng, latent)
     if now.missing is not None:
         # Missing entries and the tree hold each other back, and both are cheap: they take turns.
-        draw = partial(draw_missing, X=X, rng=rng) if latent is None else partial(latent.draw, rng=rng)
-        for _ in range(N_TURNS):
+        draw = partial(draw_missing, X=X, rng=rng) if latent is None else partial(latent.draw, rng=rng, move_cuts=False)
+        for _ in range(N_TURNS if latent is None or len(X) <= MANY_ROWS else 1):
             now = move(draw(now))
-        now = draw(now)
+        now = draw(now) if latent is None else latent.draw(now, rng)
     return now
 
 

@@ -114,7 +114,7 @@ class ColumnModel:
 
     def backward(self, latent: Floats) -> Floats:
         """Undo `forward`, and round where the column does."""
-        values: Floats = self.centre + self.scale * latent
+        values = self.centre + self.scale * latent
         if self.kind == COUNT:
             return np.asarray(np.floor(np.exp(np.minimum(values, 700.0))), dtype=np.float64)
         if self.kind == ROUNDED:
@@ -124,8 +124,8 @@ class ColumnModel:
             inside = np.interp(values, z, x)
             below, above = (x[1] - x[0]) / (z[1] - z[0]), (x[-1] - x[-2]) / (z[-1] - z[-2])
             inside = np.where(values < z[0], x[0] + below * (values - z[0]), inside)
-            return np.where(values > z[-1], x[-1] + above * (values - z[-1]), inside)
-        return values
+            values = np.where(values > z[-1], x[-1] + above * (values - z[-1]), inside)
+        return np.asarray(values, dtype=np.float64)
 
     def bounds(self, values: Floats) -> tuple[Floats, Floats]:
         """Interval of the latent coordinate for each value of a rounded column or a count; all of R where NaN."""

@@ -125,8 +125,9 @@ def restore_mixed(models: Any, notes: Any, arrays: dict[str, Any]) -> Mixed | No
 
 def _restored(content: Any) -> ColumnModel:
     """A column's model from its JSON; lists were tuples."""
-    kept = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
-    model = ColumnModel(**{**kept, "knots": tuple(tuple(knot) for knot in kept.get("knots", ()))})
+    kept: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+    kept["knots"] = tuple(tuple(knot) for knot in kept.get("knots", ()))
+    model = ColumnModel(**kept)
     if model.kind not in KINDS or (model.kind in UNIT and model.n_levels < 2):
         raise ValueError(f"column {model.name!r} must be of a known kind, got {model.kind!r}.")
     return model

@@ -15,6 +15,7 @@ from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.sharing import MOST_PAIRED, mean_sharing, sharing_of_rows, spread_rows
 from coaltree.report.blocks import bullets, code, facts, figure, note, table, text, widget
+from coaltree.report.columns import ColumnsResult, column_blocks
 from coaltree.report.page import Block, Page, asset, packed
 from coaltree.report.tree_data import heat_data, tree_data
 from coaltree.tree import Tree
@@ -66,6 +67,8 @@ class ClusteringResult:
         Names of the d columns.
     levels : tuple of tuples of str
         Of each column that has levels their names, X holding their places; () of numbers.
+    told : ColumnsResult, optional
+        What columns say of splits.
     n_clusters : int
         The number of clusters chosen.
     chosen_by : str
@@ -104,6 +107,7 @@ class ClusteringResult:
     warnings: tuple[str, ...] = ()
     convergence: Convergence | None = None
     levels: tuple[tuple[str, ...], ...] = ()
+    told: ColumnsResult | None = None
 
     @cached_property
     def support(self) -> Floats | None:
@@ -123,6 +127,9 @@ def clustering_page(result: ClusteringResult) -> Page:
     if result.warnings:
         page.section("Read this first", note(*result.warnings, kind="warning"))
     page.section("The tree", *_tree_blocks(result))
+    if result.told is not None:
+        blocks = column_blocks(result.told, result.tree, result.support, result.n_clusters)
+        page.section("What sets them apart", *blocks)
     page.section("Who belongs together", *_together_blocks(result))
     page.section("How sure is this", *_diagnostic_blocks(result))
     page.section("Parameters", facts(result.parameters))
@@ -170,7 +177,7 @@ def _widget_data(result: ClusteringResult) -> dict[str, Any]:
         "level": LEVEL,
         "palette": list(PALETTE),
         "n_clusters": result.n_clusters,
-        "heat": heat_data(result.X, result.features),
+        "heat": heat_data(result.X, result.features, result.levels),
     }
 
 
