@@ -347,7 +347,11 @@ class CoalescentClustering(
         """
         check_is_fitted(self)
         if self.mixed_ is not None:
-            found = mixed.imputed(self.mixed_) if X is None else mixed.imputed_rows(mixed.new_rows(self, X), X)
+            found = (
+                mixed.imputed(self.mixed_, self.tree_.names)
+                if X is None
+                else mixed.imputed_rows(mixed.new_rows(self, X), X)
+            )
             return found if probabilities else found[0]
         if probabilities:
             raise ValueError("probabilities are of levels, and this table has numbers only. Leave it out.")

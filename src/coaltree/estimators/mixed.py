@@ -87,10 +87,10 @@ def splits(model: Any, top: int) -> Apart:
     return set_apart(model.tree_, mixed.columns, tables, model.compact_covariance_, model.leaf_noise_, top)
 
 
-def imputed(mixed: Mixed) -> tuple[Any, dict[str, Any]]:
+def imputed(mixed: Mixed, names: tuple[str, ...] | None) -> tuple[Any, dict[str, Any]]:
     """Return the table of the fit with its gaps filled, and {column: probabilities of its levels} for these gaps."""
     cells, probability = mixed.impute()
-    return _with_shares(mixed.columns, mixed.values, cells, probability, None)
+    return _with_shares(mixed.columns, mixed.values, cells, probability, Frame((), len(cells), names))
 
 
 def imputed_rows(rows: NewRows, like: Any) -> tuple[Any, dict[str, Any]]:
