@@ -1,6 +1,6 @@
 """The order in which the guides are read."""
 
-GUIDES = ("start", "clustering", "dendrogram", "missing", "curves", "regression", "records")
+GUIDES = ("start", "clustering", "dendrogram", "missing", "mixed", "curves", "regression", "records")
 
 
 class _GuideOrder:

@@ -22,6 +22,7 @@ from coaltree.posterior.sampling import sample_posterior
 from coaltree.tree import Tree
 
 if TYPE_CHECKING:
+    from coaltree.estimators.cluster import cluster
     from coaltree.estimators.clustering import CoalescentClustering
     from coaltree.estimators.probit import CoalescentProbit
 
@@ -31,6 +32,7 @@ __all__ = [
     "Tree",
     "TreePosterior",
     "__version__",
+    "cluster",
     "greedy_tree",
     "learn_posterior",
     "log_joint",
@@ -54,6 +56,10 @@ def __getattr__(name: str) -> Any:
         from coaltree.estimators.probit import CoalescentProbit
 
         return CoalescentProbit
+    if name == "cluster":
+        from coaltree.estimators.cluster import cluster
+
+        return cluster
     raise AttributeError(f"module 'coaltree' has no attribute {name!r}")
 
 

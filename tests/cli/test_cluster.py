@@ -14,7 +14,9 @@ import coaltree as ct
 from coaltree import formats
 from coaltree.cli import app, cluster
 from coaltree.cli.fit import FitOptions, fit_table
+from coaltree.frame import as_frame
 from coaltree.inference import running
+from coaltree.model.guess import guess_columns
 from coaltree.posterior.hierarchy import make_hierarchy
 
 N = 14
@@ -176,7 +178,9 @@ def test_bad_input_leaves_nothing(tmp_path):
     good = [tmp_path / "t.csv", "--features", "x,y"]
     (tmp_path / "file").write_text("mine")
     cases = [
-        ([tmp_path / "t.csv"], "Columns with text: 'id' (row 1:"),
+        ([*good, "--columns", "x=round"], "columns['x'] must be one of"),
+        ([*good, "--columns", "z=count"], "columns names 'z', not in the table"),
+        ([*good, "--dates", "months"], 'dates must be "days" or "ignore"'),
         ([tmp_path / "none.csv"], "is not there"),
         ([*good, "--leaf-noise", "-1"], "must be a number that is not negative, or learn"),
         ([*good, "--n-clusters", N + 1], "more than the 14 rows"),
@@ -315,7 +319,9 @@ def test_doubts_are_the_same_everywhere(tmp_path):
 def test_the_fit_is_the_estimator_s():
     X = np.random.default_rng(0).normal(size=(30, 2)) + 6.0 * (np.arange(30) % 2)[:, None]
     names = tuple(f"row {i}" for i in range(30))
-    fitted = fit_table(X, names, FitOptions(n_draws=20, warmup=20, standardise=False, n_jobs=1))
+    frame = as_frame(X)
+    guessed = guess_columns(frame, standardise=False)
+    fitted = fit_table(frame, guessed, names, FitOptions(n_draws=20, warmup=20, standardise=False, n_jobs=1))
     model = ct.CoalescentClustering(n_draws=20, warmup=20, random_state=0).fit(X)
     assert fitted.posterior.names == names
     assert fitted.tree.names == names

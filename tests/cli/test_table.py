@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from coaltree.cli.table import TableError, read_table
+from coaltree.cli.table import TableError, read_numbers, read_table
 
 CSV = "name,height,weight\na,1.5,60\nb,1.7,70\nc,1.6,80\n"
 NUMBERS = np.array([[1.5, 60], [1.7, 70], [1.6, 80]])
@@ -135,26 +135,32 @@ def test_missing_values(write, mark):
         ("", "is empty"),
         ("  \n\n", "is empty"),
         ("x,y\n", "has no rows"),
-        (b"\xff\xfe\x00x", "not text in UTF-8"),
+        (b"\xff\xfe\x00x\x00", "begins like UTF-16 but is not"),
+        (b"x,y\n\xff\x00,1\n", "is not text .*Save the table as CSV in UTF-8"),
         ("x,y\n1,2\n3\n", r"line 3 has 1 cells, the first line 2"),
         ('x,y\n1,"2\n3,4\n', "not a readable table"),
         ("x,y\n1,2\n", "1 row left; a tree needs at least 2"),
-        ("x,y\n1,2\n1,2\n1,2\n", "All rows are equal"),
-        ("x,y\n1,2\n3,2\n", r"columns 'y' hold one value only.*--drop y"),
         ("x,x\n1,2\n3,4\n", "'x' appear more than once"),
-        ("x,y\n1,inf\n3,4\n", "'y' holds infinite values"),
-        ("x,my kind\n1,red\n3,red\n", r"'my kind' \(row 1: 'red'\).*--drop 'my kind'\.$"),
-        ("x,kind\n1,red\n3,blue\n", r"--drop kind, or name the rows by it with --id-column kind\.$"),
-        ("x,a,b\n1,u,v\n3,u,v\n", "--drop a,b"),
-        ("x,y\n1,1_000\n3,4\n", "'1_000'"),
-        ("x,y\n1,\n3,NA\n", r"columns 'y' hold no value.*--drop y"),
-        ("x,y\n1,2\n,\nNA,NA\n3,4\n", r"Rows without any value: 1, the first is '2'.*--drop-missing"),
-        ("x,y\n1,2\nNA,2\n3,2\n", r"columns 'y' hold one value only"),
     ],
 )
 def test_bad_tables(write, content, message):
     with pytest.raises(TableError, match=message):
         read_table(write(content))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("x,my kind\n1,red\n3,red\n", r"'my kind' \(row 1: 'red'\).*--drop 'my kind'\.$"),
+        ("x,kind\n1,red\n3,blue\n", r"--drop kind, or name the rows by it with --id-column kind\.$"),
+        ("x,a,b\n1,u,v\n3,u,v\n", "--drop a,b"),
+        ("x,y\n1,1_000\n3,4\n", "'1_000'"),
+        ("x,y\n1,yes\n3,no\n", "'yes'"),
+    ],
+)
+def test_numbers_alone(write, content, message):
+    with pytest.raises(TableError, match=message):
+        read_numbers(write(content))
 
 
 @pytest.mark.parametrize(
@@ -182,9 +188,128 @@ def test_bad_choices(write, tmp_path):
     ]:
         with pytest.raises(TableError, match=message):
             read_table(path, **arguments)
-    for wrong, message in [("none.csv", "is not there"), ("t.xlsx", "must end in one of"), (".", "must end in one of")]:
+    for wrong, message in [("none.csv", "is not there"), ("t.sav", "must end in one of"), (".", "must end in one of")]:
         with pytest.raises(TableError, match=message):
             read_table(tmp_path / wrong)
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(TableError, match="not a file"):
         read_table(tmp_path / "folder.csv")
+
+
+# ---- any table
+
+
+def test_a_row_without_values_keeps_its_place(write):
+    table = read_table(write("x,y\n1,2\n,\n\nNA,-\n3,4\n\n\n"))
+    assert table.ids == ("1", "2", "3", "4", "5")
+    np.testing.assert_array_equal(table.X, [[1, 2], [np.nan] * 2, [np.nan] * 2, [np.nan] * 2, [3, 4]])
+    assert "keep their place" in table.notes[-1]
+    assert "'2', '3', '4'" in table.notes[-1]
+    assert read_table(write("id,x\na,1\nb,\nc,3\n")).ids == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (["1,234", "5", "1,000,000.5"], [1234, 5, 1000000.5]),
+        (["1 234", "5", "1\u00a0000"], [1234, 5, 1000]),
+        (["1,5", "2", "-,5"], None),
+        (["1,5", "2", "0,25"], [1.5, 2, 0.25]),
+        (["1.234,5", "2,5", "1.000"], None),
+        (["1e3", "-", "2"], [1000, np.nan, 2]),
+        (["?", ".", "2"], [np.nan, np.nan, 2]),
+    ],
+)
+def test_numbers_however_written(write, cells, values):
+    quoted = "".join(f'"{cell}"\n' for cell in cells)
+    column = read_table(write(f"x\n{quoted}")).frame.columns[0]
+    if values is None:
+        assert column.type == "text" or column.notes
+    else:
+        assert column.type == "number"
+        np.testing.assert_array_equal(column.values, values)
+
+
+def test_commas_are_decimal_between_semicolons(write):
+    table = read_table(write("x;y\n1,234;1.234,5\n2;0,5\n"))
+    np.testing.assert_array_equal(table.X, [[1.234, 1234.5], [2, 0.5]])
+
+
+@pytest.mark.parametrize("pair", [("yes", "no"), ("TRUE", "False"), ("y", "n"), ("Ja", "Nein")])
+def test_truth_values(write, pair):
+    column = read_table(write(f"x\n{pair[0]}\n{pair[1]}\n\n{pair[0]}\n")).frame.columns[0]
+    assert column.type == "boolean"
+    assert column.levels == (pair[1], pair[0])
+    np.testing.assert_array_equal(column.values, [1, 0, np.nan, 1])
+
+
+@pytest.mark.parametrize(
+    ("cells", "days"),
+    [
+        (["1970-01-02", "2970-01-01", "NA"], [1, 365243, np.nan]),
+        (["02.01.1970", "31.12.1969", ""], [1, -1, np.nan]),
+        (["1/2/1970", "1/31/1970", ""], [1, 30, np.nan]),
+        (["2/1/1970", "31/1/1970", ""], [1, 30, np.nan]),
+        (["1970-01-01 12:00", "1970-01-01T18:00:00Z", ""], [0.5, 0.75, np.nan]),
+    ],
+)
+def test_dates_of_any_year(write, cells, days):
+    column = read_table(write("d,x\n" + "".join(f"{cell},1\n" for cell in cells))).frame.columns[0]
+    assert column.type == "date"
+    np.testing.assert_allclose(column.values, days)
+
+
+def test_ambiguous_dates_are_told(write):
+    column = read_table(write("d,x\n1/2/1970,1\n3/4/1970,2\n")).frame.columns[0]
+    assert "month first" in column.notes[0]
+    assert read_table(write("d,x\n2021-02-30,1\n2021-02-01,2\n2021-02-01,3\n")).frame.columns[0].type == "text"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_encodings(write, encoding):
+    table = read_table(write("Größe,x\nhübsch,1\nhübsch,2\n".encode(encoding)))
+    assert table.features == ("Größe", "x")
+    assert table.frame.columns[0].levels == ("hübsch",)
+    assert any("Latin-1" in note for note in table.notes) == (encoding == "latin-1")
+
+
+@pytest.mark.parametrize(
+    ("content", "ids", "features"),
+    [
+        ("who,x,y\nann,1,2\nbob,3,4\n", ("ann", "bob"), ("x", "y")),
+        ("patient_id,x\n007,1\n012,3\n", ("007", "012"), ("x",)),
+        ("x,studyID\n1,20\n3,10\n", ("20", "10"), ("x",)),
+        ("x,year\n1,20\n3,10\n", ("1", "2"), ("x", "year")),
+        ("kind,x\na,1\na,2\nb,3\n", ("1", "2", "3"), ("kind", "x")),
+        ("id,x\n1,1\n1,2\n2,3\n", ("1", "2", "3"), ("id", "x")),
+    ],
+)
+def test_names_of_rows_are_recognised(write, content, ids, features):
+    table = read_table(write(content))
+    assert table.ids == ids
+    assert table.features == features
+
+
+def test_other_formats(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    data = pandas.DataFrame(
+        {
+            "x": [1.5, None, 3.0],
+            "kind": pandas.Categorical(["b", "a", None], categories=["a", "b"], ordered=True),
+            "when": pandas.to_datetime(["2020-01-01", "2020-01-02", None]),
+            "ok": [True, False, None],
+        }
+    )
+    data.to_feather(tmp_path / "t.feather")
+    data.to_parquet(tmp_path / "t.parquet")
+    data.to_excel(tmp_path / "t.xlsx", index=False)
+    for name in ("t.feather", "t.parquet", "t.xlsx"):
+        table = read_table(tmp_path / name)
+        assert [column.type for column in table.frame.columns][2:] == ["date", "boolean"]
+        assert table.frame.columns[1].levels == ("a", "b")
+        assert (table.frame.columns[1].type == "ordered") == (name != "t.xlsx")
+        np.testing.assert_array_equal(table.X[:, 1], [1, 0, np.nan])
+        np.testing.assert_array_equal(table.X[:, 2], [18262, 18263, np.nan])
+    (tmp_path / "t.xlsx").write_bytes(b"PK no")
+    with pytest.raises(TableError, match="not a readable Excel file"):
+        read_table(tmp_path / "t.xlsx")

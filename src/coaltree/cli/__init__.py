@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -72,7 +73,7 @@ _COVARIANCE, _METHOD = Covariance(_DEFAULT.covariance), Method(_DEFAULT.method)
 @app.command(name="cluster")
 def _cluster(
     context: typer.Context,
-    table: Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or npy; one row per thing to cluster.")],
+    table: Annotated[Path, typer.Argument(help="CSV, TSV, Excel, Parquet, Feather, h5ad or npy; one row per thing.")],
     out: Annotated[Path, typer.Option(help="Folder to write.")],
     id_column: Annotated[str | None, typer.Option(help="Column with the names of the rows.")] = None,
     features: Annotated[list[str] | None, typer.Option(help="Columns to cluster by: a,b,c. All if not given.")] = None,
@@ -109,6 +110,10 @@ def _cluster(
     n_clusters: Annotated[int | None, typer.Option(min=1, help="Number of clusters; chosen if not given.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same files.")] = _DEFAULT.seed,
     jobs: Annotated[int, typer.Option(min=-1, help="Threads; -1 for all. They do not change the result.")] = -1,
+    columns: Annotated[
+        str, typer.Option(help="What columns are: auto, name=kind,name=kind, or a TOML file. Kinds are in the guide.")
+    ] = "auto",
+    dates: Annotated[str, typer.Option(help="Take dates as numbers of days, or ignore them.")] = _DEFAULT.dates,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what this command wrote into the folder before.")
     ] = False,
@@ -125,6 +130,8 @@ def _cluster(
         standardise=standardise,
         seed=seed,
         n_jobs=jobs,
+        columns=_as_columns(columns),
+        dates=dates,
     )
     if jobs == 0:
         raise typer.BadParameter("must be -1 or at least 1.", param_hint="--jobs")
@@ -147,6 +154,14 @@ def _cluster(
         raise typer.BadParameter(str(error), param_hint="--out") from error
     except ValueError as error:  # the library names the argument and the fix
         raise typer.BadParameter(str(error)) from error
+
+
+def _as_columns(text: str) -> str | dict[str, str]:
+    """Return name=kind pairs as a mapping; "auto" or a path as it is."""
+    if "=" not in text:
+        return text
+    pairs = [pair.rpartition("=") for row in csv.reader([text], skipinitialspace=True) for pair in row if pair.strip()]
+    return {name.strip(): kind.strip() for name, _, kind in pairs}
 
 
 def _as_noise(text: str) -> str | float:

@@ -10,7 +10,7 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +21,22 @@ from coaltree.cli.fit import FitOptions, Fitted, fit_table
 from coaltree.cli.folder import SUMMARY, FolderError, replaced_folder
 from coaltree.cli.results import ANNOTATED, POSTERIOR_NEXUS, REPORT, TREE, timed, write_trees
 from coaltree.cli.table import Table, TableError, read_table
+from coaltree.model.guess import Guessed, guess_columns
 from coaltree.model.roots import diagonal_of
+from coaltree.posterior.apart import Shares
 from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.sharing import MOST_PAIRED, separated, sharing_of_rows, spread_rows
+from coaltree.tree import Tree
 from coaltree.validation import is_diagonal
+
+if TYPE_CHECKING:
+    from coaltree.report.columns import ColumnsResult
 
 Floats = npt.NDArray[np.float64]
 
 COMMAND = "coaltree cluster"
 POSTERIOR, LABELS, LINKAGE, TOGETHER = "posterior.npz", "labels.csv", "linkage.csv", "coclustering.npz"
+SPLITS = "splits.csv"
 MEANING = {
     REPORT: "open this: the tree, the clusters, what to believe",
     LABELS: "cluster of every row, 0 for outliers, and how sure that is",
@@ -38,6 +45,7 @@ MEANING = {
     POSTERIOR_NEXUS: "all trees with their weights, for any tree viewer",
     POSTERIOR: "the same for Python: coaltree.TreePosterior.load(path)",
     LINKAGE: "the merges, as scipy and R know them",
+    SPLITS: "for every merge, the columns in which its sides differ most, and how sure that is",
     TOGETHER: "probability that two rows share a cluster (of many rows, of a sample), for numpy",
     SUMMARY: "version, parameters, seed, diagnostics",
 }
@@ -61,20 +69,21 @@ def run(
 ) -> None:
     """Cluster the table at `path` and write the results into the folder `out`."""
     table = read_table(path, id_column, _split(features), _split(drop), header, drop_missing)
-    n, d = table.X.shape
+    guessed = guess_columns(table.frame, options.columns, options.dates, options.standardise)
+    n, d = guessed.values.shape
     if options.n_clusters is not None and options.n_clusters > n:
         raise TableError(f"--n-clusters {options.n_clusters} is more than the {n} rows.")
     check_free(out, overwrite)
     started = time.perf_counter()
     with replaced_folder(out, COMMAND) as folder:
         typer.echo(f"{n:,} rows, {d:,} columns from {path}.")
-        notes = [note for note in (*table.notes, _standardised(options)) if note]
+        notes = [*table.notes, *guessed.notes, _standardised(options)]
         for note in notes:
             typer.echo(f"  {note}")
-        fitted = fit_table(table.X, table.ids, options, progress=True)
-        summary = summarise(path, table, options, fitted, command)
+        fitted = fit_table(table.frame, guessed, table.ids, options, progress=True)
+        summary = summarise(path, table, guessed, options, fitted, command)
         with timed("Writing"):
-            _write(folder, table, fitted, summary, notes)
+            _write(folder, table, guessed, fitted, summary, notes)
     _show(out, fitted, table, time.perf_counter() - started)
 
 
@@ -102,7 +111,9 @@ def _standardised(options: FitOptions) -> str:
 # ---- what was found
 
 
-def summarise(path: Path, table: Table, options: FitOptions, fitted: Fitted, command: str) -> dict[str, Any]:
+def summarise(
+    path: Path, table: Table, guessed: Guessed, options: FitOptions, fitted: Fitted, command: str
+) -> dict[str, Any]:
     """Everything that decides the result and what it is worth, as JSON values."""
     post = fitted.posterior
     kept = {name: values[:, fitted.warmup :] for name, values in fitted.trace.items()}
@@ -117,10 +128,11 @@ def summarise(path: Path, table: Table, options: FitOptions, fitted: Fitted, com
         "table": {
             "file": path.name,
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-            "n_rows": len(table.X),
-            "n_columns": table.X.shape[1],
-            "features": list(table.features),
-            "notes": list(table.notes),
+            "n_rows": len(guessed.values),
+            "n_columns": len(guessed.columns.models),
+            "features": list(guessed.columns.names),
+            "kinds": {model.name: model.kind for model in guessed.columns.models},
+            "notes": [*table.notes, *guessed.notes],
         },
         "parameters": {
             "covariance": options.covariance,
@@ -171,8 +183,11 @@ def _learned(draws: Floats) -> dict[str, Any]:
 # ---- files
 
 
-def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], notes: Sequence[str]) -> None:
+def _write(
+    folder: Path, table: Table, guessed: Guessed, fitted: Fitted, summary: dict[str, Any], notes: Sequence[str]
+) -> None:
     from coaltree.report.clustering import ClusteringResult, clustering_page
+    from coaltree.report.columns import ColumnsResult
 
     tree, post = fitted.tree, fitted.posterior
     support, intervals = write_trees(folder, tree, post), post.time_intervals(tree, LEVEL)
@@ -207,13 +222,17 @@ def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], 
             for (left, right, when, size), rest in zip(tree.to_linkage().tolist(), told, strict=True)
         ),
     )
+    told_columns = ColumnsResult(guessed.columns, guessed.values, fitted.apart)
+    _write_splits(folder / SPLITS, told_columns, tree)
     (folder / SUMMARY).write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     result = ClusteringResult(
         title=summary["table"]["file"],
         tree=tree,
         posterior=post,
-        X=table.X,
-        features=table.features,
+        X=guessed.values,
+        features=guessed.columns.names,
+        levels=tuple(model.levels for model in guessed.columns.models),
+        told=told_columns,
         n_clusters=fitted.n_clusters,
         labels=labels,
         cut_order=fitted.cut_order,
@@ -230,6 +249,28 @@ def _write(folder: Path, table: Table, fitted: Fitted, summary: dict[str, Any], 
         surprise=fitted.surprise,
     )
     clustering_page(result).write(folder / REPORT)
+
+
+def _write_splits(path: Path, told: ColumnsResult, tree: Tree) -> None:
+    """Write a line for each merge, in the order of linkage.csv, and column that sets its sides apart."""
+    from coaltree.report.columns import split_words
+
+    shares = Shares(tree, told.columns, told.values)
+    n_places = told.apart.column.shape[1]
+    _write_csv(
+        path,
+        ("merge", "column", "left_against_right", "size", "sure"),
+        (
+            (
+                k,
+                *split_words(told, tree, shares, k, place),
+                f"{told.apart.size[k, place]:.4g}",
+                f"{told.apart.sure[k, place]:.4f}",
+            )
+            for k in range(tree.n_leaves - 1)
+            for place in range(n_places)
+        ),
+    )
 
 
 def _shown_parameters(summary: dict[str, Any]) -> dict[str, object]:

@@ -9,6 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.frame import Frame
+from coaltree.model.guess import Guessed
+from coaltree.posterior.apart import Apart
 from coaltree.posterior.convergence import Convergence
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.loo import Compared
@@ -31,6 +34,8 @@ class FitOptions(NamedTuple):
     standardise: bool = True
     seed: int = 0
     n_jobs: int = -1
+    columns: str | dict[str, str] = "auto"  # or the path of a TOML file
+    dates: str = "days"
 
 
 class Fitted(NamedTuple):
@@ -52,14 +57,16 @@ class Fitted(NamedTuple):
     scores: dict[int, float]
     compared: dict[str, Compared] | None
     surprise: Floats | None
+    apart: Apart
 
 
-def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, progress: bool = False) -> Fitted:
-    """Learn the posterior of a table (n, d), choose the tree to show and the number of clusters."""
+def fit_table(
+    frame: Frame, guessed: Guessed, names: tuple[str, ...], options: FitOptions, progress: bool = False
+) -> Fitted:
+    """Learn the posterior of a table, choose the tree to show and the number of clusters."""
     # scikit-learn is slow to load, and the command must answer --help at once.
     from coaltree.estimators.clustering import CoalescentClustering
 
-    values = (X - np.nanmean(X, axis=0)) / np.nanstd(X, axis=0) if options.standardise else X
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         model = CoalescentClustering(
@@ -73,7 +80,8 @@ def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, progress: 
             n_jobs=options.n_jobs,
             random_state=options.seed,
             verbose=int(progress),
-        ).fit(values)
+            columns=guessed,
+        ).fit(frame)
     told = [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)]
     info = model.posterior_.info
     if not model.finished_:
@@ -101,6 +109,7 @@ def fit_table(X: Floats, names: tuple[str, ...], options: FitOptions, progress: 
         scores=scores,
         compared=model.compare_,
         surprise=model.surprise_,
+        apart=model.splits(),
     )
 
 

@@ -11,10 +11,12 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coaltree.estimators import files
+from coaltree.estimators import files, mixed
+from coaltree.frame import as_frame
 from coaltree.inference.effort import N_CHAINS
 from coaltree.model.diffusion import whiten
 from coaltree.posterior import predict
+from coaltree.posterior.apart import Apart
 from coaltree.posterior.embedding import embed, embed_new
 from coaltree.posterior.hierarchy import Hierarchy, make_hierarchy
 from coaltree.posterior.learning import learn_posterior
@@ -84,6 +86,10 @@ class CoalescentClustering(
     n_chains : int, optional
         Chains, each from a start of its own. Defaults of these three are by the number of rows
         (`coaltree.inference.effort`).
+    columns : "auto", dict or path of a TOML file, optional
+        What columns are. "auto" guesses from types and values; {name: kind} overrules it, with kinds "continuous",
+        "skewed", "rounded", "count", "binary", "ordinal", "categorical", and "ignore". Numbers are then standardised.
+        Default: all are numbers in their own units, but a DataFrame with other columns is taken as "auto".
 
     Attributes
     ----------
@@ -138,7 +144,9 @@ class CoalescentClustering(
     children_, distances_, linkage_, n_leaves_
         The tree as in scikit-learn's AgglomerativeClustering and as a scipy linkage matrix.
     completed_ : array (n, d)
-        The table with missing entries filled in.
+        The table with missing entries filled in; latent coordinates of a mixed one, of which `covariance_` is too.
+    columns_, column_notes_
+        What the columns of a mixed table were taken for, as `Columns` or None, and in words.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -173,6 +181,7 @@ class CoalescentClustering(
         n_draws: int | None = None,
         warmup: int | None = None,
         n_chains: int | None = None,
+        columns: Any = None,
     ) -> None:
         self.covariance = covariance
         self.coordinates = coordinates
@@ -193,6 +202,7 @@ class CoalescentClustering(
         self.n_draws = n_draws
         self.warmup = warmup
         self.n_chains = n_chains
+        self.columns = columns
 
     def fit(self, X: Any, y: Any = None) -> CoalescentClustering:
         """Learn covariance and leaf noise, sample trees, cut the reported one.
@@ -203,8 +213,9 @@ class CoalescentClustering(
             One row a leaf; squared distances (n, n) if `metric="precomputed"`.
         y : ignored
         """
-        names = leaf_names(X)
-        rows = self._check_table(X)
+        guessed = mixed.understand(X, self.columns)
+        names = leaf_names(X) if guessed is None else as_frame(X).ids
+        rows = self._check_table(X) if guessed is None else mixed.check(self, X, guessed)
         self.has_missing_ = bool(np.isnan(rows).any())
         self.__dict__.pop("_log_evidence", None)
         if self.n_clusters is not None and self.distance_threshold is not None:
@@ -224,12 +235,16 @@ class CoalescentClustering(
             progress=bool(self.verbose),
             checkpoint=self.checkpoint,
             neighbors=self.neighbors,
+            columns=guessed,
         )
+        self.mixed_ = learned.mixed
+        self.columns_ = None if guessed is None else guessed.columns
+        self.column_notes_ = () if guessed is None else guessed.notes
         self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
         self.compact_covariance_, self.leaf_noise_ = learned.middle.compact(), learned.leaf_noise
         self.covariances_, self.leaf_noises_ = learned.covariances, learned.leaf_noises
         self.new_noises_, self.surprise_, self.tails_ = learned.new_noises, learned.surprise, learned.tails
-        self.compare_, self.incomplete_ = learned.compared, np.asarray(np.isnan(rows).any(axis=1))
+        self.compare_, self.incomplete_ = learned.compared, np.asarray((learned.completed_sd > 0.0).any(axis=1))
         self.warmup_, self.convergence_, self.finished_ = learned.warmup, learned.convergence, learned.finished
         hierarchy = make_hierarchy(self.posterior_)
         self.tree_, self.cut_order_, self.outlier_probability_ = hierarchy
@@ -265,7 +280,8 @@ class CoalescentClustering(
             raise AttributeError("log_evidence_ is there once the model is fitted.")
         if not hasattr(self, "_log_evidence"):
             self._log_evidence = self.posterior_.log_evidence
-            if not self.has_missing_ and len(self.completed_) <= MOST_FOR_EVIDENCE and math.isnan(self._log_evidence):
+            known = not self.has_missing_ and (self.columns_ is None or not self.columns_.is_latent)
+            if known and len(self.completed_) <= MOST_FOR_EVIDENCE and math.isnan(self._log_evidence):
                 self._log_evidence = sample_posterior(
                     self.completed_,
                     self.compact_covariance_,
@@ -314,6 +330,8 @@ class CoalescentClustering(
     def leave_one_out(self) -> LeaveOneOut:
         """Log density of each complete row given the others, with Pareto k̂: from the draws, without another fit."""
         check_is_fitted(self)
+        if self.columns_ is not None and self.columns_.is_latent:
+            raise ValueError("leave_one_out is for tables whose columns are all continuous numbers.")
         seen = np.where(np.reshape(self.incomplete_, (-1, 1)), np.nan, self.completed_)
         return leave_one_out(self.posterior_, seen, self.covariances_, self.leaf_noises_, self.tails_)
 
@@ -326,6 +344,9 @@ class CoalescentClustering(
 
     def score_samples(self, X: Any) -> Floats:
         """Log predictive density of each row, (B,), averaged over trees; NaN entries are integrated out."""
+        check_is_fitted(self)
+        if self.mixed_ is not None:
+            return mixed.new_rows(self, X).log_density()
         fit, rows = self._check_new(X)
         return predict.log_predictive(fit, rows, self.n_jobs)
 
@@ -340,6 +361,9 @@ class CoalescentClustering(
 
     def predict_proba(self, X: Any) -> Floats:
         """Posterior probability of each cluster for each row, (B, K), averaged over trees and places in them."""
+        check_is_fitted(self)
+        if self.mixed_ is not None:
+            return mixed.new_rows(self, X).label_probabilities(self.labels_)
         fit, rows = self._check_new(X)
         return predict.label_probabilities(fit, rows, self.labels_, self.n_jobs)
 
@@ -349,15 +373,29 @@ class CoalescentClustering(
 
     def attach(self, X: Any, n_places: int = 5) -> Attachment:
         """Where each row joins `tree_`: the likeliest edges (by the node below), probabilities, mean times, (B, K)."""
-        fit, rows = self._check_new(X)
+        check_is_fitted(self)
         given = Given(self.compact_covariance_, self.leaf_noise_)
+        if self.mixed_ is not None:
+            return mixed.new_rows(self, X).attach(self.tree_, given, check_count(n_places, "n_places", at_least=1))
+        fit, rows = self._check_new(X)
         return predict.attachments(self.tree_, given, fit.X, rows, check_count(n_places, "n_places", at_least=1))
 
-    def impute(self, X: Any = None) -> Any:
+    def impute(self, X: Any = None, probabilities: bool = False) -> Any:
         """Table with every NaN replaced by its posterior mean; without X, the table of the fit.
 
-        A DataFrame comes back as one, with its index and columns.
+        A DataFrame comes back as one, with its index and columns; so does a mixed table, the likeliest level filling a
+        gap. With `probabilities`, also {column: DataFrame with the probability of each level for every gap}.
         """
+        check_is_fitted(self)
+        if self.mixed_ is not None:
+            found = (
+                mixed.imputed(self.mixed_, self.tree_.names)
+                if X is None
+                else mixed.imputed_rows(mixed.new_rows(self, X), X)
+            )
+            return found if probabilities else found[0]
+        if probabilities:
+            raise ValueError("probabilities are of levels, and this table has numbers only. Leave it out.")
         if X is None:
             check_is_fitted(self)
             return self.completed_.copy()
@@ -366,6 +404,11 @@ class CoalescentClustering(
         fit, rows = self._check_new(X)
         completed = predict.impute(fit, rows, self.n_jobs)
         return type(X)(completed, index=X.index, columns=X.columns) if hasattr(X, "iloc") else completed
+
+    def splits(self, n_columns: int = 3) -> Apart:
+        """For every merge of `tree_`, the columns in which its two sides differ most, by how much and how sure."""
+        check_is_fitted(self)
+        return mixed.splits(self, check_count(n_columns, "n_columns", at_least=1))
 
     def _check_new(self, X: Any) -> tuple[Fit, Floats]:
         check_is_fitted(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from coaltree.posterior.convergence import Convergence
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.hierarchy import OUTLIER, find_outliers
 from coaltree.posterior.loo import Compared
+from coaltree.posterior.mixed import restore_mixed
 from coaltree.tree import Tree
 
 KIND = "coaltree.CoalescentClustering"
@@ -20,6 +22,7 @@ _POSTERIOR = ("children", "times", "weights", "log_joint", "ess_per_step")
 _FITTED = ("completed_", "leaf_noise_", "labels_")
 # Of flat clusters; files of before have none.
 _CLUSTERS = ("probabilities_", "outlier_probability_", "cut_order_")
+_MIXED = ("values", "index", "latent", "cuts")
 # A draw for each tree; files of before have none, and their trees go with the middle of the posterior.
 _DRAWS = {"covariances_": "covariance_", "leaf_noises_": "leaf_noise_"}
 _KINDS = {"labels_": "iu", "cut_order_": "iu", "incomplete_": "b"}
@@ -37,9 +40,13 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
     arrays |= {f"posterior/{name}": getattr(model.posterior_, name) for name in _POSTERIOR}
     arrays |= {f"trace/{name}": values for name, values in model.trace_.items()}
     arrays |= {"tree/children": model.tree_.children, "tree/times": model.tree_.times}
-    plain = {}
+    if model.mixed_ is not None:
+        arrays |= {f"mixed/{name}": getattr(model.mixed_, name) for name in _MIXED}
+    plain: dict[str, Any] = {}
     for name, value in model.get_params(deep=False).items():
-        if value is None or isinstance(value, (bool, int, float, str)):
+        if name == "columns" and isinstance(value, tuple):  # what was guessed is in the columns themselves
+            plain[name] = "auto"
+        elif value is None or isinstance(value, (bool, int, float, str, dict)):
             plain[name] = value
         elif isinstance(value, os.PathLike):
             plain[name] = os.fspath(value)
@@ -60,6 +67,8 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
         "compare": None if model.compare_ is None else [[name, *row] for name, row in model.compare_.items()],
         "features": list(map(str, getattr(model, "feature_names_in_", []))),
         "n_features_in": model.n_features_in_,
+        "columns": None if model.mixed_ is None else [asdict(each) for each in model.mixed_.columns.models],
+        "column_notes": list(model.column_notes_),
         "cluster_scores": [[k, score] for k, score in getattr(model, "cluster_scores_", {}).items()],
         "n_clusters_probability": [[k, p] for k, p in getattr(model, "n_clusters_probability_", {}).items()],
     }
@@ -103,6 +112,9 @@ def _restore(contents: dict[str, Any], model: Any) -> None:
     model.tree_ = Tree(contents["tree/children"], contents["tree/times"], names)
     model.trace_ = part("trace/")
     model.n_features_in_ = contents["n_features_in"]
+    model.mixed_ = restore_mixed(contents.get("columns"), contents.get("column_notes", ()), part("mixed/"))
+    model.columns_ = None if model.mixed_ is None else model.mixed_.columns
+    model.column_notes_ = () if model.mixed_ is None else model.mixed_.notes
     if contents["features"]:
         model.feature_names_in_ = np.array(contents["features"], dtype=object)
     if contents["cluster_scores"]:
@@ -151,6 +163,6 @@ def _check(model: Any) -> int:
     order = np.sort(model.cut_order_)
     if order.size and (order[0] < 0 or order[-1] > n - 2 or (np.diff(order) == 0).any()):
         raise ValueError("cut_order_ must hold merges of tree_, each once.")
-    if model.n_features_in_ != (n if model.metric == "precomputed" else table[1]):
+    if model.mixed_ is None and model.n_features_in_ != (n if model.metric == "precomputed" else table[1]):
         raise ValueError(f"n_features_in_ must be the columns of X, got {model.n_features_in_!r}.")
     return int(found.size)

@@ -22,12 +22,15 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
+from coaltree.inference.augment import Augmentation
+from coaltree.inference.completed import Completed
 from coaltree.inference.heavy import Tails, draw_shift, draw_tails
 from coaltree.inference.neighbors import nearest
 from coaltree.inference.start import N_NEAR, Near, Unknowns, apart, first_guess, first_guesses, greedy_start
@@ -47,8 +50,8 @@ Floats = npt.NDArray[np.float64]
 SMALLEST_NOISE = math.exp(-40.0)
 AUTO, GREEDY = "auto", "greedy"
 __all__ = ["Chain", "Settings", "Unknowns", "first_guess", "first_guesses", "iterate"]
-# Draws of missing entries and moves of the tree in turn, an iteration.
-N_TURNS = 3
+# Draws of missing entries and moves of the tree in turn, an iteration; of many rows, once.
+N_TURNS, MANY_ROWS = 3, 5000
 # Slices of the common scale, an iteration.
 N_SCALES = 3
 # Up to this many rows are sorted by their distance, all of them, where a tree is drawn afresh.
@@ -64,6 +67,7 @@ class Settings(NamedTuple):
     greedy: bool = False
     neighbors: int | None = None  # candidates of each cluster of a greedy tree, all if None
     heavy: bool = False  # every row has a noise of its own
+    keep_latent: int = 1  # draws of a mixed table of which one has its latent coordinates kept
 
 
 def filled(X: Floats, now: Unknowns) -> Floats:
@@ -183,9 +187,17 @@ def draw_offset(now: Unknowns, rng: np.random.Generator) -> Unknowns:
 
 
 def draw_scale(
-    now: Unknowns, X: Floats, family: CovarianceFamily, learn_noise: bool, rng: np.random.Generator
+    now: Unknowns,
+    X: Floats,
+    family: CovarianceFamily,
+    learn_noise: bool,
+    rng: np.random.Generator,
+    latent: Augmentation | None = None,
 ) -> Unknowns:
-    """(t, s₀, Φ) → (ct, cs₀, Φ/c). Leaf noise that is given stays, and then the likelihood decides too."""
+    """(t, s₀, Φ) → (ct, cs₀, Φ/c). Leaf noise that is given stays, and then the likelihood decides too.
+
+    Latent coordinates whose variance is 1 are multiplied by √c instead.
+    """
     tree, noise, level = now.tree, now.leaf_noise, now.noise_level
     if family.log_rescale(now.covariance, 2.0) == -math.inf:
         return now
@@ -198,13 +210,16 @@ def draw_scale(
         c = math.exp(log_c)
         times = Tree(tree.children, c * tree.times, tree.names)
         covariance, _ = family.rescale(now.covariance, c)
-        return (now.with_noise_level(c * level) if learn_noise else now)._replace(tree=times, covariance=covariance)
+        moved = (now.with_noise_level(c * level) if learn_noise else now)._replace(tree=times, covariance=covariance)
+        return moved if latent is None else latent.scaled(moved, c)
 
     def log_density(log_c: float) -> float:
         c = math.exp(log_c)
         value = c * base + n_merges * log_c + family.log_rescale(now.covariance, c)
         if learn_noise:
             value += log_c - c * level if c * level > 0.99 * SMALLEST_NOISE else -math.inf
+        if latent is not None:
+            value += latent.log_scaled(now, c)
         if log_p_data is not None:  # at (ct, s₀, Φ/c) what it is at (t, s₀/c, Φ)
             value += log_p_data(tree, noise / c)
         return value
@@ -237,32 +252,38 @@ def iterate(
     rng: np.random.Generator,
     move: Callable[[Unknowns], Unknowns],
     learn_noise: bool = True,
+    latent: Augmentation | None = None,
 ) -> Unknowns:
     """One iteration: leaves p(t, π, Φ, s₀, missing | X) unchanged, if `move` leaves p(t, π | the rest) unchanged."""
     now = move(now)
-    seen = what_counts(now, X)
-    now = draw_covariance(now, seen, family, rng)
+    seen = what_counts(now, X, latent)
+    drawn = None if latent is None else latent.draw_covariance(now, seen, family, rng)
+    now = draw_covariance(now, seen, family, rng) if drawn is None else drawn
+    seen = seen if drawn is None else what_counts(now, X, latent)
     if learn_noise:
         now = draw_offset(draw_noise(now, seen, family, rng), rng)
         if now.tails is not None:
             now = now._replace(tails=draw_tails(now.leaf_noise, now.tails, rng))
-    now = draw_scale(now, seen, family, learn_noise, rng)
+    now = draw_scale(now, seen, family, learn_noise, rng, latent)
     if now.missing is not None:
         # Missing entries and the tree hold each other back, and both are cheap: they take turns.
-        for _ in range(N_TURNS):
-            now = move(draw_missing(now, X, rng))
-        now = draw_missing(now, X, rng)
+        draw = partial(draw_missing, X=X, rng=rng) if latent is None else partial(latent.draw, rng=rng, move_cuts=False)
+        for _ in range(N_TURNS if latent is None or len(X) <= MANY_ROWS else 1):
+            now = move(draw(now))
+        now = draw(now) if latent is None else latent.draw(now, rng)
     return now
 
 
-def what_counts(now: Unknowns, X: Floats) -> Floats:
+def what_counts(now: Unknowns, X: Floats, latent: Augmentation | None = None) -> Floats:
     """Return the table that Φ, s₀ and scale are given: X as it is if NaN can be integrated out, else filled in."""
+    if latent is not None:
+        return latent.seen(now)
     return X if now.covariance.is_diagonal else filled(X, now)
 
 
-def log_joint(now: Unknowns, X: Floats) -> float:
-    """log p(X, t, π | Φ, s₀), of the filled table if Φ is full and entries are missing."""
-    return log_prior(now.tree) + likelihood(now.covariance, what_counts(now, X))(now.tree, now.leaf_noise)
+def log_joint(now: Unknowns, X: Floats, latent: Augmentation | None = None) -> float:
+    """log p(X, t, π | Φ, s₀), of the filled table if Φ is full and entries are missing, and with latent coordinates."""
+    return log_prior(now.tree) + likelihood(now.covariance, what_counts(now, X, latent))(now.tree, now.leaf_noise)
 
 
 TRACES = ("leaf_noise", "last_time", "log_scale", "log_joint")
@@ -276,6 +297,8 @@ class Draw(NamedTuple):
     values: dict[str, Any]  # of Φ
     leaf_noise: float  # of the first leaf: of all, if it is learned
     log_joint: float
+    latent: npt.NDArray[np.float32] | None = None  # coordinates that were drawn, of some draws of a mixed table
+    cuts: Floats | None = None
     own_noise: Floats | None = None  # (n,) of every row, if they differ
     df: float = math.inf  # of its tails
 
@@ -283,23 +306,6 @@ class Draw(NamedTuple):
     def tails(self) -> Tails:
         """The law of the rows' noise."""
         return Tails(self.leaf_noise, self.df)
-
-
-class Completed:
-    """Running means of missing entries, and of their squared deviations (Welford)."""
-
-    def __init__(self) -> None:
-        self.n, self.expected, self.mean, self.squares = 0, np.zeros(0), np.zeros(0), np.zeros(0)
-
-    def add(self, imputed: missing.Imputed) -> None:
-        """Count one more draw; arrays are replaced, never changed."""
-        if self.n == 0:
-            self.expected = self.mean = self.squares = np.zeros_like(imputed.drawn)
-        self.n += 1
-        self.expected = self.expected + (imputed.expected - self.expected) / self.n
-        step = imputed.drawn - self.mean
-        self.mean = self.mean + step / self.n
-        self.squares = self.squares + step * (imputed.drawn - self.mean)
 
 
 class Chain:
@@ -313,22 +319,24 @@ class Chain:
         start: Unknowns,
         near: Near,
         rng: np.random.Generator,
+        latent: Augmentation | None = None,
     ) -> None:
-        self.X, self.family, self.settings = X, family, settings
+        self.X, self.family, self.settings, self.latent = X, family, settings, latent
         self.rng = rng
         self.now, self.n_done = start, 0
         rows = start.covariance.whiten(filled(X, start))
         self.walk = Walk(start.tree, near, rows, start.leaf_noise, self.rng)
         self.draws: list[Draw] = []
-        own = () if start.tails is None else ("noise_df",)
-        self.trace: dict[str, list[Any]] = {name: [] for name in (*start.covariance.values, *TRACES, *own)}
+        cuts = ("cuts",) if start.cuts is not None and start.cuts.any() else ()
+        tails = () if start.tails is None else ("noise_df",)
+        self.trace: dict[str, list[Any]] = {name: [] for name in (*start.covariance.values, *TRACES, *cuts, *tails)}
         self.completed = Completed()
 
     def advance(self) -> None:
         """Make one iteration and keep its draw."""
         settings = self.settings
         move = self.build if settings.greedy else self.move
-        self.now = iterate(self.now, self.X, self.family, self.rng, move, settings.learn_noise)
+        self.now = iterate(self.now, self.X, self.family, self.rng, move, settings.learn_noise, self.latent)
         self.n_done += 1
         if self.n_done <= self.settings.warmup and not self.settings.greedy:
             self.adapt()
@@ -361,10 +369,12 @@ class Chain:
             "leaf_noise": now.noise_level,
             "last_time": float(now.tree.times[-1]),
             "log_scale": float(np.log(now.tree.times).mean()) + now.covariance.log_det / now.covariance.d,
-            "log_joint": log_joint(now, self.X),
+            "log_joint": log_joint(now, self.X, self.latent),
         }
         if now.tails is not None:
             row["noise_df"] = now.tails.df
+        if "cuts" in self.trace and now.cuts is not None:
+            row["cuts"] = now.cuts
         for name, value in row.items():
             self.trace[name].append(value)
         after = self.n_done - self.settings.warmup
@@ -377,12 +387,15 @@ class Chain:
         """Return where the chain is, as it is kept."""
         now = self.now
         smaller = np.int32 if len(self.X) < 2**30 else np.int64
+        kept = self.latent is not None and len(self.draws) % self.settings.keep_latent == 0
         return Draw(
             now.tree.children.astype(smaller),
             now.tree.times,
             dict(now.covariance.values),
             now.noise_level,
             self.trace["log_joint"][-1],
+            now.missing.drawn.astype(np.float32) if kept and now.missing is not None else None,
+            now.cuts if kept else None,
             *(() if now.tails is None else (now.leaf_noise, now.tails.df)),
         )
 

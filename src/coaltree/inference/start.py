@@ -36,6 +36,7 @@ class Unknowns(NamedTuple):
     covariance: State
     leaf_noise: Floats  # (n,)
     missing: missing.Imputed | None = None  # entries of X that are NaN
+    cuts: Floats | None = None  # cutpoints of binary and ordinal columns, (C,); None of a table of numbers
     tails: Tails | None = None  # of leaf noise, if every row has its own
 
     @property

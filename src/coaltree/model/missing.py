@@ -128,14 +128,28 @@ def _descend_columns(parents: Ints, times: Floats, variance: Floats, out_mean: F
 
 def impute_columns(tree: Tree, X: Floats, variances: Floats, leaf_noise: Floats, rng: np.random.Generator) -> Imputed:
     """Draw all missing entries jointly given the tree and Φ = diag(variances), exactly, and give their means."""
+    unknown = np.isnan(X)
+    _, seen, expected = _draw_columns(tree, X, variances, leaf_noise, rng)
+    return Imputed(seen[unknown], expected[: len(X)][unknown])
+
+
+def sample_columns(
+    tree: Tree, X: Floats, variances: Floats, leaf_noise: Floats, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Draw the values of all nodes, (2n−1, d), and what would be seen at the leaves, (n, d), given X with NaN."""
+    return _draw_columns(tree, X, variances, leaf_noise, rng)[:2]
+
+
+def _draw_columns(
+    tree: Tree, X: Floats, variances: Floats, leaf_noise: Floats, rng: np.random.Generator
+) -> tuple[Floats, Floats, Floats]:
     n, d = X.shape
     up = column_messages(tree, X, leaf_noise)
     expected, drawn = up.mean, rng.standard_normal((2 * n - 1, d)) * np.sqrt(variances)
     _descend_columns(tree.parents(), tree.node_times(), up.variance, expected, drawn)
     # A node is the true value of its leaf; an entry would have been seen with noise.
     seen = drawn[:n] + np.sqrt(leaf_noise)[:, None] * rng.standard_normal((n, d)) * np.sqrt(variances)
-    unknown = np.isnan(X)
-    return Imputed(seen[unknown], expected[:n][unknown])
+    return drawn, seen, expected
 
 
 @kernel

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.inference.augment import Augmentation
 from coaltree.inference.heavy import Tails
 from coaltree.inference.learn import Chain, Draw, Settings, Unknowns
 from coaltree.model.covariance import CovarianceFamily
@@ -42,9 +43,14 @@ class Checkpoint:
         settings: Settings,
         n_chains: int,
         rng: np.random.Generator,
+        latent: Augmentation | None = None,
     ) -> None:
         self.path = Path(path)
         digest = hashlib.sha256(X.tobytes())
+        if latent is not None:
+            for part in latent.encoded:
+                digest.update(np.ascontiguousarray(part).tobytes())
+            digest.update(repr(latent.columns.models).encode())
         digest.update(b"learn" if leaf_noise is None else leaf_noise.tobytes())
         digest.update(repr((X.shape, settings, n_chains, rng.bit_generator.state)).encode())
         digest.update(_describe(family).encode())
@@ -91,6 +97,8 @@ def _pack(chain: Chain) -> tuple[Arrays, dict[str, Any]]:
     if now.missing is not None:
         arrays["drawn"], arrays["expected"] = now.missing
         arrays |= {f"completed.{name}": getattr(chain.completed, name) for name in _COMPLETED}
+    if now.cuts is not None:
+        arrays["cuts"] = now.cuts
     if draws:
         arrays["draws.children"] = np.array([draw.children for draw in draws])
         arrays["draws.times"] = np.array([draw.times for draw in draws])
@@ -98,6 +106,10 @@ def _pack(chain: Chain) -> tuple[Arrays, dict[str, Any]]:
         if draws[0].own_noise is not None:
             arrays["draws.own_noise"] = np.array([draw.own_noise for draw in draws])
             arrays["draws.df"] = np.array([draw.df for draw in draws])
+        if draws[0].latent is not None:
+            every = slice(None, None, chain.settings.keep_latent)
+            arrays["latent"] = np.array([draw.latent for draw in draws[every]])
+            arrays["latent cuts"] = np.array([draw.cuts for draw in draws[every]])
         for name in draws[0].values:
             arrays[f"draws.value {name}"] = np.array([draw.values[name] for draw in draws])
     header = {"generator": chain.rng.bit_generator.state, "n_done": chain.n_done, "n_completed": chain.completed.n}
@@ -116,6 +128,7 @@ def _unpack(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
         chain.family.from_values(_plain(part("now.")), chain.X.shape[1]),
         arrays["leaf_noise"],
         Imputed(arrays["drawn"], arrays["expected"]) if "drawn" in arrays else None,
+        arrays.get("cuts"),
         Tails(*arrays["tails"].tolist()) if chain.now.tails is not None else None,
     )
     if not chain.settings.greedy:
@@ -141,6 +154,9 @@ def _unpack(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
             zip(*(arrays.get(f"draws.{name}", np.empty(0)) for name in ("children", "times", "numbers")), strict=True)
         )
     ]
+    for k, (latent, cuts) in enumerate(zip(arrays.get("latent", ()), arrays.get("latent cuts", ()), strict=True)):
+        place = k * chain.settings.keep_latent
+        chain.draws[place] = chain.draws[place]._replace(latent=latent, cuts=cuts)
 
 
 def _plain(values: Arrays) -> dict[str, Any]:

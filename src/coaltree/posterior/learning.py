@@ -13,16 +13,19 @@ import numpy.typing as npt
 
 from coaltree._version import __version__
 from coaltree.inference import heavy, learn, running
+from coaltree.inference.augment import Augmentation
 from coaltree.inference.effort import Effort, settle
 from coaltree.inference.learn import AUTO, GREEDY, Chain
 from coaltree.model.covariance import CovarianceFamily, Diagonal, Fixed, HuangWand, as_family
 from coaltree.model.family import State
+from coaltree.model.unit import unit_family
 from coaltree.posterior import choosing, loo
 from coaltree.posterior.checkpoint import Checkpoint
 from coaltree.posterior.choosing import LEARN, ROBUST
 from coaltree.posterior.convergence import Convergence, diagnose
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.loo import Compared, LeaveOneOut
+from coaltree.posterior.mixed import Mixed, as_mixed, sparing
 from coaltree.posterior.sampling import leaf_names
 from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.validation import check_choice, check_count, check_data, check_leaf_noise
@@ -50,6 +53,8 @@ class LearnedPosterior(NamedTuple):
     surprise: Floats | None = None  # (n,): how probable a row is that fits as badly; None likewise
     tails: Floats | None = None  # (M, 2): s₀ and ν of each draw; None likewise
     compared: dict[str, Compared] | None = None  # what was compared, the best first; None if nothing was to choose
+    # Of a mixed table; `completed` and all else above are then of its latent coordinates.
+    mixed: Mixed | None = None
 
     @property
     def covariance(self) -> Floats:
@@ -78,6 +83,7 @@ def learn_posterior(
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     neighbors: int | None = None,
+    columns: Any = None,
 ) -> LearnedPosterior:
     """Learn the covariance and the leaf noise together with the tree, for any number of rows.
 
@@ -122,6 +128,9 @@ def learn_posterior(
         finished one can be extended by a larger n_draws.
     neighbors : int, optional
         With ``method="greedy"``: consider only this many nearest neighbours of every cluster, as in `greedy_tree`.
+    columns : "auto", dict, path of a TOML file, or Guessed, optional
+        What columns are: see `coaltree.model.columns`. By default all are numbers in their own units. With it X may be
+        a DataFrame of any columns; numbers are standardised, and what was learned is of latent coordinates.
 
     Returns
     -------
@@ -135,7 +144,8 @@ def learn_posterior(
     >>> bool(learned.covariance[0, 0] > 100), len(learned.posterior)
     (True, 40)
     """
-    X_array = check_data(X, missing=True)
+    mixed = None if columns is None else as_mixed(X, columns)
+    X_array = check_data(X, missing=True) if mixed is None else mixed.encoded.X
     check_choice(method, "method", (AUTO, GREEDY))
     for name, value, least in (
         ("n_draws", n_draws, 1),
@@ -148,12 +158,17 @@ def learn_posterior(
     if neighbors is not None:
         neighbors = _check_neighbors(neighbors, method, X_array)
     names = leaf_names(X) if names is None else tuple(names)
-    how = _How(X_array, coordinates, method, n_jobs, neighbors)
+    how = _How(X_array, coordinates, method, n_jobs, neighbors, mixed)
     effort = settle(len(X_array), warmup, n_draws, n_chains, thin, method == GREEDY)
     compared = None
     if choosing.is_auto(covariance) or choosing.is_auto(leaf_noise):
         if method == GREEDY:
             raise ValueError('"auto" compares sampled trees: name covariance and leaf_noise for method="greedy".')
+        if mixed is not None and mixed.augmentation() is not None:
+            raise ValueError(
+                '"auto" compares models of tables whose entries are all continuous numbers. Name covariance and '
+                'leaf_noise where columns are rounded, counted or of levels; "spherical" and "learn" are the defaults.'
+            )
         pilot = choosing.pilot(effort)
 
         def try_out(covariance: Any, leaf_noise: Any) -> LeaveOneOut:
@@ -175,6 +190,7 @@ class _How(NamedTuple):
     method: str
     n_jobs: int | None
     neighbors: int | None
+    mixed: Mixed | None
 
 
 def _learn(
@@ -190,20 +206,25 @@ def _learn(
     """Run the chains of one model; the second part is what to warn of."""
     X_array, method, neighbors = how.X, how.method, how.neighbors
     n, d = X_array.shape
-    family = as_family(covariance, how.coordinates, d)
+    latent = None if how.mixed is None else how.mixed.augmentation()
+    family = as_family(covariance, how.coordinates, d) if latent is None else unit_family(covariance, latent.unit)
     learn_noise = isinstance(leaf_noise, str) and leaf_noise in (LEARN, ROBUST)
     own_noise = learn_noise and leaf_noise == ROBUST
     if own_noise and method == GREEDY:
         raise ValueError('leaf_noise="robust" is for sampled trees, got method="greedy". Use leaf_noise="learn".')
     noise = None if learn_noise else check_leaf_noise(leaf_noise, n)
-    told = _check_learnable(X_array, family)
+    told = _check_learnable(X_array, family) if latent is None else []
     settings = learn.Settings(effort.warmup, effort.thin, learn_noise, method == GREEDY, neighbors, own_noise)
+    if latent is not None:
+        settings = settings._replace(keep_latent=sparing(int(latent.drawn.sum()), effort.n_draws))
 
     rng = as_generator(random_state)
     file = (
-        None if checkpoint is None else Checkpoint(checkpoint, X_array, family, noise, settings, effort.n_chains, rng)
+        None
+        if checkpoint is None
+        else Checkpoint(checkpoint, X_array, family, noise, settings, effort.n_chains, rng, latent)
     )
-    chains = _chains(X_array, family, noise, settings, effort, rng)
+    chains = _chains(X_array, family, noise, settings, effort, rng, latent)
     if file is not None:
         file.load(chains)
     finished = running.run(
@@ -216,6 +237,8 @@ def _learn(
         from sklearn.exceptions import ConvergenceWarning  # slow to import
 
         told += [(message, ConvergenceWarning) for message in learned.convergence.warnings]
+    if how.mixed is not None:
+        learned = learned._replace(mixed=how.mixed.with_draws(chains, len(learned.posterior)))
     return learned, told
 
 
@@ -231,10 +254,14 @@ def _chains(
     settings: learn.Settings,
     effort: Effort,
     rng: np.random.Generator,
+    latent: Augmentation | None,
 ) -> list[Chain]:
     starting, *seeds = rng.spawn(effort.n_chains + 1)
-    starts, near = learn.first_guesses(X, family, noise, effort.n_chains, starting, settings.heavy)
-    return [Chain(X, family, settings, start, near, seed) for start, seed in zip(starts, seeds, strict=True)]
+    table = X if latent is None else latent.encoded.start
+    starts, near = learn.first_guesses(table, family, noise, effort.n_chains, starting, settings.heavy)
+    if latent is not None:
+        starts = [latent.begin(start, starting) for start in starts]
+    return [Chain(X, family, settings, start, near, seed, latent) for start, seed in zip(starts, seeds, strict=True)]
 
 
 def _check_neighbors(neighbors: Any, method: str, X: Floats) -> int:

@@ -90,7 +90,7 @@ def label_probabilities(fit: Fit, X_new: Floats, labels: Ints, n_jobs: int | Non
         for start in range(0, n_labels, step):
             stop = min(start + step, n_labels)
             table = np.zeros((2 * tree.n_leaves - 1, stop - start))
-            _share_labels(tree.children, labels, start, table)
+            share_labels(tree.children, labels, start, table)
             block = np.empty((len(batch.rows), stop - start))
             gather(places.first, places.node, places.probability, table, block)
             shares[:, start:stop] = block
@@ -100,7 +100,7 @@ def label_probabilities(fit: Fit, X_new: Floats, labels: Ints, n_jobs: int | Non
 
 
 @kernel
-def _share_labels(children: Ints, labels: Ints, start: int, out: Floats) -> None:
+def share_labels(children: Ints, labels: Ints, start: int, out: Floats) -> None:
     """Share of each label from `start` on among the labelled leaves under each node, out (2n−1, columns)."""
     n = labels.size
     size = np.ones(2 * n - 1)
@@ -172,7 +172,7 @@ def attachments(tree: Tree, given: Given, X: Floats, X_new: Floats, n_places: in
     for batch in make_batches(X_new[kept], tree.n_leaves):
         places = locate(with_near(batch, given, X), tree, given, X)
         for b, row in enumerate(kept[batch.rows]):
-            _pick(node_times, places, b, found.node[row], found.probability[row], found.time[row])
+            pick(node_times, places, b, found.node[row], found.probability[row], found.time[row])
     for part in found:
         part[blank] = part[blank[:1]]
     return found
@@ -184,7 +184,7 @@ def _one_blank(X_new: Floats) -> tuple[Ints, Ints]:
     return np.delete(np.arange(len(X_new)), blank[1:]), blank
 
 
-def _pick(node_times: Floats, places: Places, b: int, node: Ints, probability: Floats, time: Floats) -> None:
+def pick(node_times: Floats, places: Places, b: int, node: Ints, probability: Floats, time: Floats) -> None:
     """Fill in the likeliest edges of one point; after those that were found come others, of probability 0."""
     here = slice(places.first[b], places.first[b + 1])
     found = places.node[here]

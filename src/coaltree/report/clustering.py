@@ -16,6 +16,7 @@ from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.loo import Compared, describe
 from coaltree.posterior.sharing import MOST_PAIRED, mean_sharing, separated, sharing_of_rows, spread_rows
 from coaltree.report.blocks import bullets, code, facts, figure, note, table, text, widget
+from coaltree.report.columns import ColumnsResult, column_blocks
 from coaltree.report.page import Block, Page, asset, packed
 from coaltree.report.tree_data import heat_data, tree_data
 from coaltree.tree import Tree
@@ -69,6 +70,10 @@ class ClusteringResult:
         The data as measured; NaN where missing.
     features : tuple of str
         Names of the d columns.
+    levels : tuple of tuples of str
+        Of each column that has levels their names, X holding their places; () of numbers.
+    told : ColumnsResult, optional
+        What columns say of splits.
     n_clusters : int
         The number of clusters chosen.
     chosen_by : str
@@ -125,6 +130,9 @@ class ClusteringResult:
         """Cluster of every row, (n,)."""
         return self.tree.cut(n_clusters=self.n_clusters) if self.labels is None else self.labels
 
+    levels: tuple[tuple[str, ...], ...] = ()
+    told: ColumnsResult | None = None
+
     @cached_property
     def support(self) -> Floats | None:
         """Posterior probability of every clade of the tree, (n−1,); None where one tree is all there is."""
@@ -143,6 +151,9 @@ def clustering_page(result: ClusteringResult) -> Page:
     if result.warnings:
         page.section("Read this first", note(*result.warnings, kind="warning"))
     page.section("The tree", *_tree_blocks(result))
+    if result.told is not None:
+        blocks = column_blocks(result.told, result.tree, result.support, result.n_clusters)
+        page.section("What sets them apart", *blocks)
     page.section("Who belongs together", *_together_blocks(result))
     page.section("How sure is this", *_diagnostic_blocks(result))
     if result.compared is not None or result.surprise is not None:
@@ -196,7 +207,7 @@ def _widget_data(result: ClusteringResult) -> dict[str, Any]:
         "n_clusters": result.n_clusters,
         "order": None if result.cut_order is None else packed(np.asarray(result.cut_order, dtype=np.int32)),
         "outliers": np.flatnonzero(result.clusters < 0).tolist(),
-        "heat": heat_data(result.X, result.features),
+        "heat": heat_data(result.X, result.features, result.levels),
     }
 
 

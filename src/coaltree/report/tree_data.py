@@ -76,12 +76,12 @@ def _shortened(name: str, longest: int) -> str:
     return f"{name[: longest - 1 - end]}\N{HORIZONTAL ELLIPSIS}{name[-end:]}"
 
 
-def heat_data(X: Floats, features: tuple[str, ...]) -> dict[str, Any]:
+def heat_data(X: Floats, features: tuple[str, ...], levels: tuple[tuple[str, ...], ...] = ()) -> dict[str, Any]:
     """The data as whole numbers.
 
     Of small tables in 15 bits, value = low + step · code within each column, and −1 where a value is missing. Of large
     ones in 8 bits on a scale that is finest near the column's mean, value = mean + deviation · sinh(low + step · code),
-    and 255 where it is missing.
+    and 255 where it is missing. A column with levels holds their places, and they are named.
     """
     n, d = X.shape
     kept = np.unique(np.linspace(0, d - 1, min(d, max(_MOST_VALUES // n, 1))).round().astype(int))
@@ -106,5 +106,6 @@ def heat_data(X: Floats, features: tuple[str, ...]) -> dict[str, Any]:
         "mean": mean.tolist(),
         "deviation": deviation.tolist(),
         "columns": [features[j] for j in kept],
+        "levels": [list(levels[j]) if levels and levels[j] else None for j in kept],
         "limit": _HEAT_LIMIT,
     }

@@ -71,7 +71,20 @@ const clustering = (() => {
       return count ? (sums[b] - sums[a]) / count : NaN;
     };
     const inUnits = (value, j) => heat.mean[j] + heat.deviation[j] * value;
+    const levels = heat.levels || heat.columns.map(() => null);
+    const level = (leaf, j) => Math.round(inUnits(score(leaf, j), j));
+    /** Shares of the levels of column j over the rows from one position to another. */
+    const shares = (from, to, j) => {
+      const found = new Float64Array(levels[j].length);
+      let count = 0;
+      for (let i = from; i <= to; i++) {
+        const at = level(order[i], j);
+        if (!Number.isNaN(at)) { found[at] += 1; count += 1; }
+      }
+      return count ? found.map((rows) => rows / count) : found;
+    };
     return {
+      levels, shares, levelName: (leaf, j) => levels[j][level(leaf, j)] ?? "–",
       d, columns: heat.columns, limit: heat.limit, coarse, meanScore,
       value: (leaf, j) => inUnits(score(leaf, j), j),
       mean: (from, to, j) => inUnits(meanScore(from, to, j), j),

@@ -540,10 +540,9 @@ coaltree.widget("clustering", (root, data) => {
     const about = heat && heat.coarse ? "about " : "";
     if (at && heat && at.px >= box.heatLeft && at.px < box.heatLeft + box.heatWidth) {
       const j = Math.floor(((at.px - box.heatLeft) / box.heatWidth) * heat.d);
-      const value = node < n ? heat.value(node, j) : heat.mean(model.first[node], model.last[node], j);
-      lines.push(element("p", { text: `${heat.columns[j]}: ${node < n ? "" : "mean "}${about}${short(value)}` }));
+      lines.push(node < n ? element("p", { text: `${heat.columns[j]}: ${valueText(node, j, about)}` }) : summary(node, j, about));
     } else if (node < n && heat) {
-      const shown = heat.columns.slice(0, 40).map((name, j) => `${name}: ${about}${short(heat.value(node, j))}`);
+      const shown = heat.columns.slice(0, 40).map((name, j) => `${name}: ${valueText(node, j, about)}`);
       lines.push(element("p", { class: "members", text: shown.join(", ") }));
     }
     if (node >= n) {
@@ -553,6 +552,21 @@ coaltree.widget("clustering", (root, data) => {
       lines.push(element("p", { class: "members", text: names + more }));
     }
     panel.replaceChildren(...lines);
+  }
+
+  const valueText = (leaf, j, about) => (heat.levels[j] ? heat.levelName(leaf, j) : `${about}${short(heat.value(leaf, j))}`);
+
+  /** A column over a clade: its mean, or the shares of its levels as bars. */
+  function summary(node, j, about) {
+    const name = heat.columns[j], from = model.first[node], to = model.last[node];
+    if (!heat.levels[j]) return element("p", { text: `${name}: mean ${about}${short(heat.mean(from, to, j))}` });
+    const shares = heat.shares(from, to, j);
+    const bars = heat.levels[j].map((level, k) => {
+      const bar = element("span", { class: "share" });
+      bar.style.width = `${8 * shares[k]}rem`;
+      return element("span", { class: "level" }, bar, `${level} ${percent(shares[k])}`);
+    });
+    return element("p", {}, `${name}: `, ...bars);
   }
 
   function focusOn(node) {
@@ -589,11 +603,12 @@ coaltree.widget("clustering", (root, data) => {
   function standsOut(node) {
     const means = heat.columns.map((name, j) => {
       const mean = heat.meanScore(model.first[node], model.last[node], j);
-      return { name, mean: Number.isNaN(mean) ? 0 : mean };
+      return { name, j, mean: Number.isNaN(mean) || (heat.levels[j] || []).length > 2 ? 0 : mean };
     });
     const strong = means.filter((item) => Math.abs(item.mean) >= 0.5);
     strong.sort((a, b) => Math.abs(b.mean) - Math.abs(a.mean));
-    return strong.slice(0, 3).map((item) => `${item.name} ${item.mean > 0 ? "+" : "−"}${Math.abs(item.mean).toFixed(1)}`);
+    const yes = (item) => percent(heat.shares(model.first[node], model.last[node], item.j)[1]);
+    return strong.slice(0, 3).map((item) => heat.levels[item.j] ? `${item.name} ${yes(item)} ${heat.levels[item.j][1]}` : `${item.name} ${item.mean > 0 ? "+" : "−"}${Math.abs(item.mean).toFixed(1)}`);
   }
 
   function fillTable() {

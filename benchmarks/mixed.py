@@ -1,0 +1,437 @@
+"""Mixed tables: trees that are known, classes that are known, entries that were hidden; against peers.
+
+python -m benchmarks.mixed simulated
+python -m benchmarks.mixed labelled --data FOLDER     # of .arff files
+python -m benchmarks.mixed hidden --data FOLDER
+python -m benchmarks.mixed letter --data FOLDER
+python -m benchmarks.mixed large
+
+Peers are installed by `pip install kmodes prince`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import resource
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+import coaltree as ct
+from coaltree.frame import CATEGORY, NUMBER, Column, Frame
+from coaltree.model.columns import UNIT
+from coaltree.model.guess import guess_columns
+
+SETS = ("heart.c", "credit.a", "zoo", "vote", "lymph", "autos", "colic", "soybean", "cmc")
+# One chain, short: what is scored here is one tree, not how sure it is.
+SHORT = {"n_chains": 1, "warmup": 150, "n_draws": 50, "random_state": 0}
+# Names of rows.
+DROP = {"zoo": ("animal",)}
+
+
+# ---- tables
+
+
+def cells_of(line: str) -> list[str]:
+    cells = next(csv.reader([line], quotechar="'", skipinitialspace=True))
+    return [cell.strip().strip("'\"") for cell in cells]
+
+
+def read_arff(path: Path) -> tuple[Frame, np.ndarray]:
+    """Return the table without its class, which is the attribute of that name or the last, and the classes."""
+    names, levels, rows = [], [], []
+    with path.open(encoding="latin-1") as file:
+        in_data = False
+        for line in file:
+            text = line.strip()
+            if not text or text.startswith("%"):
+                continue
+            if in_data:
+                rows.append(
+                    [
+                        cell.strip().strip("'\"")
+                        for cell in next(csv.reader([text], quotechar="'", skipinitialspace=True))
+                    ]
+                )
+            elif text.lower().startswith("@data"):
+                in_data = True
+            elif text.lower().startswith("@attribute"):
+                rest = text[len("@attribute") :].strip()
+                name, kind = (rest[1:].split("'", 1)) if rest[0] == "'" else rest.split(None, 1)
+                names.append(name)
+                kind = kind.strip()
+                inside = (
+                    next(csv.reader([kind[1 : kind.rindex("}")]], quotechar="'", skipinitialspace=True))
+                    if kind[0] == "{"
+                    else []
+                )
+                levels.append([level.strip().strip("'\"") for level in inside])
+    columns = []
+    where = next((j for j, name in enumerate(names) if name.lower() == "class"), len(names) - 1)
+    for j, (name, own) in enumerate(zip(names, levels, strict=True)):
+        cells = [row[j] for row in rows]
+        if own:
+            codes = np.array([np.nan if cell == "?" else float(own.index(cell)) for cell in cells])
+            columns.append(Column(name, CATEGORY, codes, tuple(own)))
+        else:
+            columns.append(Column(name, NUMBER, np.array([np.nan if cell == "?" else float(cell) for cell in cells])))
+    classes = columns.pop(where).values.astype(int)
+    kept = [column for column in columns if column.name not in DROP.get(path.stem, ())]
+    return Frame(tuple(kept), len(rows)), classes
+
+
+def simulate(n: int, seed: int, n_each: int = 1) -> tuple[ct.Tree, Frame]:
+    """A tree and a table of 30 n_each columns from the model: a third numbers, the rest levels and counts."""
+    rng = np.random.default_rng(seed)
+    tree = ct.sample_tree(n, random_state=rng)
+    kinds = (["number"] * 8 + ["binary"] * 8 + ["ordinal"] * 8 + ["category"] * 3 + ["count"] * 3) * n_each
+    columns = []
+    for j, kind in enumerate(kinds):
+        name = f"{kind} {j}"
+        while True:
+            z = ct.sample_data(tree, 3 if kind == "category" else 1, leaf_noise=0.05, random_state=rng)
+            z -= z.mean(axis=0)
+            if kind == "number":
+                columns.append(Column(name, NUMBER, 10.0 + 3.0 * z[:, 0]))
+            elif kind == "binary":
+                columns.append(Column(name, "boolean", (z[:, 0] > rng.normal(0, 0.5)).astype(float), ("no", "yes")))
+            elif kind == "ordinal":
+                cuts = np.quantile(z[:, 0], np.sort(rng.uniform(0.05, 0.95, 3)))
+                columns.append(Column(name, NUMBER, 1.0 + np.searchsorted(cuts, z[:, 0])))
+            elif kind == "count":
+                columns.append(Column(name, NUMBER, np.floor(np.exp(1.0 + 0.8 * z[:, 0]))))
+            else:
+                columns.append(Column(name, CATEGORY, np.argmax(z, axis=1).astype(float), ("a", "b", "c")))
+            if len(np.unique(columns[-1].values)) > (2 if kind in ("ordinal", "category") else 1):
+                break
+            columns.pop()
+    return tree, Frame(tuple(columns), n)
+
+
+def as_numbers(frame: Frame) -> np.ndarray:
+    """Codes taken as measurements."""
+    X = frame.matrix()
+    return (X - np.nanmean(X, axis=0)) / np.nanstd(X, axis=0)
+
+
+# ---- trees that are known
+
+
+def simulated(seeds: int, sizes: tuple[int, ...]) -> None:
+    heads = ("n", "columns as", "support of true clades", "correlation of log times", "supports .8–.9: true", "CPU s")
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for n in sizes:
+        for what in ("what they are", "numbers"):
+            supports, correlations, claimed, seconds = [], [], [], 0.0
+            for seed in range(seeds):
+                tree, frame = simulate(n, seed)
+                started = time.process_time()
+                X = frame if what != "numbers" else as_numbers(frame)
+                model = ct.CoalescentClustering(random_state=0, columns="auto" if what != "numbers" else None).fit(X)
+                seconds += time.process_time() - started
+                post = model.posterior_
+                supports.append(post.clade_support(tree)[:-1].mean())
+                pairs = np.triu_indices(n, 1)
+                correlations.append(
+                    np.corrcoef(np.log(tree.cophenetic()[pairs]), np.log(post.cophenetic()[pairs]))[0, 1]
+                )
+                found, share = clades_with_support(post)
+                true = {row.tobytes() for row in tree.clades()}
+                claimed += [(s, row.tobytes() in true) for row, s in zip(found, share, strict=True) if 0.8 <= s < 0.9]
+            right = f"{np.mean([ok for _, ok in claimed]):.2f} of {len(claimed)}" if claimed else "–"
+            means = f"{np.mean(supports):.2f} | {np.mean(correlations):.2f}"
+            print(f"| {n} | {what} | {means} | {right} | {seconds / seeds:.0f} |", flush=True)
+
+
+def clades_with_support(post: ct.TreePosterior) -> tuple[np.ndarray, np.ndarray]:
+    """All clades of the posterior, (C, n), and their supports."""
+    rows: dict[bytes, tuple[np.ndarray, float]] = {}
+    for m in range(len(post)):
+        for row in post[m].clades():
+            if 1 < row.sum() < row.size:
+                key = row.tobytes()
+                rows[key] = (row, rows.get(key, (row, 0.0))[1] + float(post.weights[m]))
+    return np.array([row for row, _ in rows.values()]), np.array([share for _, share in rows.values()])
+
+
+# ---- classes that are known
+
+
+def purity(found: np.ndarray, truth: np.ndarray) -> float:
+    return sum(np.bincount(truth[found == k]).max() for k in np.unique(found)) / len(truth)
+
+
+def gower(frame: Frame) -> np.ndarray:
+    """Gower's distance, condensed to a square: means over the columns that both rows have."""
+    total, weight = 0.0, 0.0
+    for column in frame.columns:
+        x = column.values
+        gap = (
+            (x[:, None] != x[None]).astype(float)
+            if column.levels
+            else np.abs(x[:, None] - x[None]) / max(np.nanmax(x) - np.nanmin(x), 1e-9)
+        )
+        known = ~np.isnan(x[:, None] + x[None])
+        total = total + np.where(known, gap, 0.0)
+        weight = weight + known
+    return total / np.maximum(weight, 1)
+
+
+def filled(frame: Frame) -> Frame:
+    """Gaps by the mean or the commonest level, for peers that know no gaps."""
+    columns = []
+    for column in frame.columns:
+        known = column.known
+        if not len(known):
+            continue
+        value = np.bincount(known.astype(int)).argmax() if column.levels else known.mean()
+        columns.append(column._replace(values=np.where(np.isnan(column.values), value, column.values)))
+    return frame.keep(columns)
+
+
+def peers(frame: Frame, k: int, seed: int = 0) -> dict[str, np.ndarray]:
+    import pandas as pd
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.spatial.distance import squareform
+
+    found = {}
+    distance = squareform(gower(frame), checks=False)
+    for method in ("average", "complete"):
+        found[f"Gower, {method}"] = fcluster(linkage(distance, method), k, "maxclust")
+    full = filled(frame)
+    levels = [j for j, column in enumerate(full.columns) if column.levels]
+    table = full.matrix().astype(object)
+    for j in range(table.shape[1]):
+        values = full.columns[j].values
+        table[:, j] = (
+            values.astype(int).astype(str) if j in levels else (values - values.mean()) / max(values.std(), 1e-9)
+        )
+    from kmodes.kmodes import KModes
+    from kmodes.kprototypes import KPrototypes
+
+    numbers = len(levels) < table.shape[1]
+    if numbers and levels:
+        found["k-prototypes"] = KPrototypes(k, random_state=seed, n_init=3).fit_predict(table, categorical=levels)
+    elif levels:
+        found["k-prototypes"] = KModes(k, random_state=seed, n_init=3).fit_predict(table)
+    import prince
+
+    data = pd.DataFrame(
+        {c.name: table[:, j] if j in levels else table[:, j].astype(float) for j, c in enumerate(full.columns)}
+    )
+    n_components = min(10, len(data.columns))
+    maker = prince.FAMD if numbers and levels else (prince.MCA if levels else prince.PCA)
+    rows = maker(n_components=n_components, random_state=seed).fit(data).row_coordinates(data).to_numpy()
+    found["FAMD, Ward"] = fcluster(linkage(rows, "ward"), k, "maxclust")
+    return found
+
+
+def labelled(folder: Path, names: tuple[str, ...], covariance: str) -> None:
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.spatial.distance import squareform
+    from sklearn.metrics import adjusted_rand_score
+
+    lines, ours = [], ["coaltree", "coaltree, Ward of its times", "codes as numbers"]
+    methods = [*ours, "Gower, average", "Gower, complete", "k-prototypes", "FAMD, Ward"]
+    scores: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
+    for name in names:
+        frame, classes = read_arff(folder / f"{name}.arff")
+        k = len(np.unique(classes))
+        started = time.process_time()
+        model = ct.CoalescentClustering(covariance, n_clusters=k, columns="auto", **SHORT).fit(frame)
+        seconds = time.process_time() - started
+        full = filled(frame)
+        full = full.keep(column for column in full.columns if column.values.std() > 0)
+        plain = ct.CoalescentClustering(n_clusters=k, **SHORT).fit(as_numbers(full))
+        times = squareform(np.sqrt(model.posterior_.cophenetic()), checks=False)
+        found = {"coaltree": model.labels_, "codes as numbers": plain.labels_, **peers(frame, k)}
+        found["coaltree, Ward of its times"] = fcluster(linkage(times, "ward"), k, "maxclust")
+        row = []
+        for method in methods:
+            score = (adjusted_rand_score(classes, found[method]), purity(found[method], classes))
+            scores[method].append(score)
+            row.append(f"{score[0]:.2f} / {score[1]:.2f}")
+        lines.append(f"| {name} | {frame.n_rows} × {len(frame.columns)} | {k} | {' | '.join(row)} | {seconds:.0f} |")
+        print(lines[-1], flush=True)
+    means = [f"{np.mean([s[0] for s in scores[m]]):.3f} / {np.mean([s[1] for s in scores[m]]):.3f}" for m in methods]
+    print(f"\n| set | size | classes | {' | '.join(methods)} | CPU s |\n|{'---|' * (len(methods) + 4)}")
+    print("\n".join(lines))
+    print(f"| mean | | | {' | '.join(means)} | |")
+
+
+# ---- entries that were hidden
+
+
+def hide(frame: Frame, share: float, rng: np.random.Generator) -> tuple[Frame, np.ndarray]:
+    hidden = rng.random((frame.n_rows, len(frame.columns))) < share
+    columns = []
+    for j, column in enumerate(frame.columns):
+        hidden[:, j] &= ~np.isnan(column.values)
+        columns.append(column._replace(values=np.where(hidden[:, j], np.nan, column.values)))
+    return frame.keep(columns), hidden
+
+
+def error(frame: Frame, hidden: np.ndarray, filled_in: np.ndarray) -> float:
+    """Mean over columns: of levels the share that is wrong, of numbers the RMSE in standard deviations."""
+    total = []
+    for j, column in enumerate(frame.columns):
+        own = hidden[:, j]
+        if not own.any():
+            continue
+        truth, guess = column.values[own], filled_in[own, j]
+        if column.levels:
+            total.append(np.mean(truth != guess))
+        else:
+            total.append(np.sqrt(np.mean((truth - guess) ** 2)) / max(column.known.std(), 1e-9))
+    return float(np.mean(total))
+
+
+def fill_by_peer(frame: Frame, method: str, seed: int) -> np.ndarray:
+    """Levels as indicators, a peer on those, and the largest indicator as the level."""
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+    from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+    from sklearn.impute import IterativeImputer, KNNImputer
+
+    X = frame.matrix()
+    gaps = np.isnan(X)
+    if method == "missForest-like":
+        full = filled(frame).matrix()
+        for _ in range(3):
+            for j in np.argsort(gaps.sum(axis=0)):
+                own = gaps[:, j]
+                if not own.any():
+                    continue
+                forest = (RandomForestClassifier if frame.columns[j].levels else RandomForestRegressor)(
+                    60, random_state=seed, n_jobs=1
+                )
+                others = np.delete(full, j, axis=1)
+                full[own, j] = forest.fit(others[~own], full[~own, j]).predict(others[own])
+        return full
+    blocks, where = [], []
+    for column in frame.columns:
+        x = column.values
+        if column.levels:
+            block = (x[:, None] == np.arange(len(column.levels))).astype(float)
+            block[np.isnan(x)] = np.nan
+        else:
+            block = ((x - np.nanmean(x)) / max(np.nanstd(x), 1e-9))[:, None]
+        where.append(slice(sum(b.shape[1] for b in blocks), sum(b.shape[1] for b in blocks) + block.shape[1]))
+        blocks.append(block)
+    wide = np.hstack(blocks)
+    imputer = (
+        IterativeImputer(random_state=seed, max_iter=10) if method == "IterativeImputer" else KNNImputer(n_neighbors=5)
+    )
+    done = imputer.fit_transform(wide)
+    out = X.copy()
+    for j, column in enumerate(frame.columns):
+        block = done[:, where[j]]
+        value = (
+            block.argmax(axis=1) if column.levels else block[:, 0] * max(np.nanstd(X[:, j]), 1e-9) + np.nanmean(X[:, j])
+        )
+        out[gaps[:, j], j] = value[gaps[:, j]]
+    return out
+
+
+def hidden_entries(folder: Path, names: tuple[str, ...], covariance: str) -> None:
+    methods = ["coaltree", "IterativeImputer", "KNNImputer", "missForest-like"]
+    print(f"| set | {' | '.join(methods)} | CPU s |\n|{'---|' * (len(methods) + 2)}")
+    firsts = 0
+    for name in names:
+        frame, _ = read_arff(folder / f"{name}.arff")
+        frame = frame.keep(column for column in frame.columns if len(np.unique(column.known)) > 1)
+        holes, hidden = hide(frame, 0.2, np.random.default_rng(0))
+        usable = [j for j, column in enumerate(holes.columns) if len(np.unique(column.known)) > 1]
+        frame, holes, hidden = (
+            frame.keep(frame.columns[j] for j in usable),
+            holes.keep(holes.columns[j] for j in usable),
+            hidden[:, usable],
+        )
+        started = time.process_time()
+        guessed = guess_columns(holes)
+        model = ct.CoalescentClustering(covariance, n_clusters=2, columns=guessed, **SHORT).fit(holes)
+        cells, _ = model.mixed_.impute()
+        seconds = time.process_time() - started
+        out = holes.matrix()
+        for own, each in zip(guessed.columns.models, cells.T, strict=True):
+            j = holes.names.index(own.name)
+            gap = np.isnan(out[:, j])
+            if own.kind in UNIT:
+                places = own.numbers or [float(holes.columns[j].levels.index(level)) for level in own.levels]
+                out[gap, j] = np.array(places)[each[gap].astype(int)]
+            else:
+                out[gap, j] = each[gap]
+        errors = [error(frame, hidden, out)]
+        errors += [error(frame, hidden, fill_by_peer(holes, method, 0)) for method in methods[1:]]
+        firsts += errors[0] == min(errors)
+        print(f"| {name} | {' | '.join(f'{e:.3f}' for e in errors)} | {seconds:.0f} |", flush=True)
+    print(f"\nFirst on {firsts} of {len(names)}.")
+
+
+# ---- size
+
+
+def letter(folder: Path, n: int) -> None:
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from sklearn.metrics import adjusted_rand_score
+
+    frame, classes = read_arff(folder / "letter.arff")
+    rows = np.random.default_rng(0).permutation(frame.n_rows)[:n]
+    frame, classes = frame.rows(rows), classes[rows]
+    started = time.process_time()
+    model = ct.CoalescentClustering(random_state=0, n_clusters=26, columns="auto").fit(frame)
+    seconds = time.process_time() - started
+    print("kinds", sorted({each.kind for each in model.columns_.models}))
+    told = model.convergence_
+    joint = model.trace_["log_joint"]
+    print(f"{n} rows: {seconds:.0f} CPU s; correlation of supports {told.support_correlation:.3f}")
+    print(
+        "log joint, both chains, at tenths:", np.round(joint[:, :: max(joint.shape[1] // 10, 1)]).astype(int).tolist()
+    )
+    X = as_numbers(frame)
+    ward = fcluster(linkage(X, "ward"), 26, "maxclust")
+    ours, theirs = (adjusted_rand_score(classes, each) for each in (model.labels_, ward))
+    print(f"ARI at 26: coaltree {ours:.3f}, Ward {theirs:.3f}")
+    try:
+        import genieclust
+    except ImportError:
+        return
+    print(f"genie {adjusted_rand_score(classes, genieclust.Genie(n_clusters=26).fit_predict(X)):.3f}")
+
+
+def large(n: int) -> None:
+    _, frame = simulate(n, 0)
+    started = time.process_time()
+    model = ct.CoalescentClustering(random_state=0, columns="auto", n_clusters=10).fit(frame)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    seconds = time.process_time() - started
+    print(f"{n} × {len(frame.columns)}: {seconds:.0f} CPU s, {peak:.2f} GB, {len(model.posterior_)} trees")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["simulated", "labelled", "hidden", "letter", "large"])
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--sets", nargs="+", default=SETS)
+    parser.add_argument("--covariance", default="spherical")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--sizes", type=int, nargs="+", default=(40, 200))
+    parser.add_argument("--rows", type=int, default=20_000)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if arguments.what == "simulated":
+        simulated(arguments.seeds, tuple(arguments.sizes))
+    elif arguments.what == "labelled":
+        labelled(arguments.data, tuple(arguments.sets), arguments.covariance)
+    elif arguments.what == "hidden":
+        hidden_entries(arguments.data, tuple(arguments.sets), arguments.covariance)
+    elif arguments.what == "letter":
+        letter(arguments.data, arguments.rows)
+    else:
+        large(arguments.rows)
+
+
+if __name__ == "__main__":
+    main()

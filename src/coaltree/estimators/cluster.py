@@ -1,0 +1,110 @@
+"""`cluster`: any table in, a fitted `CoalescentClustering` out, as the command line does it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coaltree.annotated import is_annotated, table_of
+from coaltree.estimators.clustering import CoalescentClustering
+from coaltree.frame import Frame, as_frame
+from coaltree.model.guess import guess_columns
+from coaltree.reading import choose_ids, read_frame
+
+KEY = "coaltree"
+
+
+def cluster(
+    data: Any,
+    columns: Any = "auto",
+    covariance: Any = "spherical",
+    random_state: Any = 0,
+    representation: str | None = None,
+    dates: str = "days",
+    standardise: bool = True,
+    **settings: Any,
+) -> CoalescentClustering:
+    """Cluster a table of any columns; the same table gives the same tree as ``coaltree cluster``.
+
+    Parameters
+    ----------
+    data : path, DataFrame, array or AnnData
+        A file is read as the command reads it, a column that names rows included. Of an AnnData `obsm["X_pca"]` is
+        clustered, or X if it is narrow; labels are written into `obs["coaltree"]`, how sure they are into
+        `obs["coaltree_sure"]`, and tree, supports and parameters into `uns["coaltree"]`.
+    columns : "auto", dict or path of a TOML file
+        What columns are, as in `CoalescentClustering`.
+    covariance, random_state
+        As in `CoalescentClustering`; the seed is 0, as on the command line.
+    representation : str, optional
+        Of an AnnData, which entry of `obsm` to cluster.
+    dates : {"days", "ignore"}
+        Whether dates are numbers of days.
+    standardise : bool
+        Scale numbers to standard deviation 1.
+    **settings
+        Other parameters of `CoalescentClustering`.
+
+    Returns
+    -------
+    CoalescentClustering
+        Fitted; `column_notes_` says what columns were taken for.
+
+    Examples
+    --------
+    >>> import coaltree as ct
+    >>> from sklearn.datasets import load_iris
+    >>> model = ct.cluster(load_iris().data[::5], n_draws=20, warmup=30)
+    >>> model.column_notes_[0]
+    "Taken as rounded to 0.1: 'column 1', 'column 2', 'column 3', 'column 4'."
+    """
+    if is_annotated(data):
+        frame, told = table_of(data, representation)
+        model = _fit(frame, (told,), columns, covariance, random_state, dates, standardise, settings)
+        write_back(data, model)
+        return model
+    if isinstance(data, str | os.PathLike):
+        raw = read_frame(Path(data))
+        frame, ids, notes = choose_ids(raw, None)
+        frame = frame._replace(ids=ids)
+        told_first = (*raw.notes, *notes)
+    else:
+        frame, told_first = as_frame(data), ()
+    return _fit(frame, told_first, columns, covariance, random_state, dates, standardise, settings)
+
+
+def _fit(
+    frame: Frame,
+    told: tuple[str, ...],
+    columns: Any,
+    covariance: Any,
+    random_state: Any,
+    dates: str,
+    standardise: bool,
+    settings: dict[str, Any],
+) -> CoalescentClustering:
+    guessed = guess_columns(frame, columns, dates, standardise)
+    guessed = guessed._replace(notes=(*told, *guessed.notes))
+    model = CoalescentClustering(covariance, random_state=random_state, columns=guessed, **settings)
+    return model.fit(frame)
+
+
+def write_back(data: Any, model: CoalescentClustering, key: str = KEY) -> None:
+    """Write labels and how sure they are into obs, tree, supports and parameters into uns, of an AnnData."""
+    import pandas as pd
+
+    levels = [str(k + 1) for k in range(model.n_clusters_)] + ["outlier"] * bool((model.labels_ < 0).any())
+    shown = [str(label + 1) if label >= 0 else "outlier" for label in model.labels_]
+    data.obs[key] = pd.Categorical(shown, categories=levels)
+    data.obs[f"{key}_sure"] = model.probabilities_
+    posterior, tree = model.posterior_, model.tree_
+    data.uns[key] = {
+        "linkage": tree.to_linkage(),
+        "support": posterior.clade_support(tree) if len(posterior) > 1 else np.full(tree.n_leaves - 1, np.nan),
+        "newick": tree.to_newick(),
+        "leaf_order": np.asarray(tree.leaf_order()),
+        "params": {name: str(value) for name, value in posterior.info.items()},
+    }

@@ -1,0 +1,112 @@
+"""Mixed tables at the estimator: what its columns are taken for, and results in the form of the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree.frame import Frame, as_frame, is_mixed
+from coaltree.model.columns import CONTINUOUS, UNIT, ColumnModel, Columns
+from coaltree.model.guess import AUTO, Guessed, guess_columns
+from coaltree.posterior.apart import MOST_DRAWS, Apart, set_apart
+from coaltree.posterior.mixed import Mixed
+from coaltree.posterior.new_rows import NewRows
+
+Floats = npt.NDArray[np.float64]
+
+
+def understand(X: Any, columns: Any) -> Guessed | None:
+    """Return what columns are taken for; None where X is to be used as the numbers it is."""
+    if isinstance(columns, Guessed):
+        return columns
+    if columns is None and not is_mixed(X):
+        return None
+    return guess_columns(as_frame(X), AUTO if columns is None else columns)
+
+
+def check(model: Any, X: Any, guessed: Guessed) -> Floats:
+    """Set what an estimator knows of its columns, and return the cells (n, J)."""
+    if model.metric == "precomputed":
+        raise ValueError("metric='precomputed' takes distances, and columns describe a table: leave one of them out.")
+    frame = as_frame(X)
+    model.n_features_in_ = len(frame.columns)
+    if hasattr(X, "columns"):
+        model.feature_names_in_ = np.array(frame.names, dtype=object)
+    return guessed.values
+
+
+def new_cells(X: Any, columns: Columns) -> Floats:
+    """Return the cells of new rows as the fit has them, (B, J)."""
+    frame = as_frame(X)
+    if not hasattr(X, "columns") and len(frame.columns) == len(columns.models):
+        named = zip(frame.columns, columns.names, strict=True)
+        frame = frame.keep(column._replace(name=name) for column, name in named)
+    return columns.matrix_of(frame)
+
+
+def new_rows(model: Any, X: Any) -> NewRows:
+    """Return new rows as a fitted estimator of a mixed table sees them."""
+    cells, draws = new_cells(X, model.columns_), (model.covariances_, model.leaf_noises_)
+    return NewRows(model.mixed_, model.posterior_, *draws, model.completed_, cells, model.n_jobs)
+
+
+def as_table(columns: Columns, cells: Floats, like: Any = None) -> Any:
+    """Return cells (n, J) as a DataFrame: levels as categories, in order where the column has one."""
+    import pandas as pd
+
+    index = like.index if hasattr(like, "iloc") else None
+    if isinstance(like, Frame) and like.ids is not None:
+        index = list(like.ids)
+    content = {model.name: _series(pd, model, cells[:, j]) for j, model in enumerate(columns.models)}
+    table = pd.DataFrame(content)
+    return table if index is None else table.set_axis(index, axis=0)
+
+
+def _series(pd: Any, model: ColumnModel, values: Floats) -> Any:
+    if model.kind not in UNIT:
+        return values
+    codes = np.where(np.isnan(values), -1, values).astype(np.int64)
+    if model.numbers:
+        return np.where(codes < 0, np.nan, np.array(model.numbers)[codes])
+    return pd.Categorical.from_codes(codes, list(model.levels), ordered=model.kind != "categorical")
+
+
+def splits(model: Any, top: int) -> Apart:
+    """Rank columns for every merge of a fitted estimator's tree."""
+    mixed: Mixed | None = model.mixed_
+    if mixed is None:
+        names = getattr(model, "feature_names_in_", np.arange(model.completed_.shape[1]))
+        scale = np.maximum(model.completed_.std(axis=0), 1e-300)
+        columns = Columns(tuple(ColumnModel(str(name), CONTINUOUS) for name in names))
+        phi = model.compact_covariance_ if model.compact_covariance_.ndim == 1 else np.diag(model.compact_covariance_)
+        return set_apart(model.tree_, columns, [model.completed_ / scale], phi / scale**2, model.leaf_noise_, top)
+    used = {round(k) for k in np.linspace(0, len(mixed.index) - 1, MOST_DRAWS)} if len(mixed.index) else set[int]()
+    tables = [mixed.table(k) for k in sorted(used)] or [model.completed_]
+    return set_apart(model.tree_, mixed.columns, tables, model.compact_covariance_, model.leaf_noise_, top)
+
+
+def imputed(mixed: Mixed, names: tuple[str, ...] | None) -> tuple[Any, dict[str, Any]]:
+    """Return the table of the fit with its gaps filled, and {column: probabilities of its levels} for these gaps."""
+    cells, probability = mixed.impute()
+    return _with_shares(mixed.columns, mixed.values, cells, probability, Frame((), len(cells), names))
+
+
+def imputed_rows(rows: NewRows, like: Any) -> tuple[Any, dict[str, Any]]:
+    """Likewise of new rows."""
+    cells, probability = rows.impute()
+    return _with_shares(rows.mixed.columns, rows.cells, cells, probability, like)
+
+
+def _with_shares(
+    columns: Columns, before: Floats, cells: Floats, probability: dict[int, Floats], like: Any
+) -> tuple[Any, dict[str, Any]]:
+    import pandas as pd
+
+    table = as_table(columns, cells, like)
+    shares = {}
+    for j, values in probability.items():
+        model, gaps = columns.models[j], np.isnan(before[:, j])
+        shares[model.name] = pd.DataFrame(values, columns=list(model.levels), index=table.index[gaps])
+    return table, shares

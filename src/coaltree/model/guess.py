@@ -1,0 +1,201 @@
+"""What each column of a table is taken for, by its type and values, unless it is told."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree.cells import is_number
+from coaltree.frame import BOOLEAN, CATEGORY, DATE, ORDERED, TEXT, Column, Frame, listed
+from coaltree.model.columns import (
+    BINARY,
+    CATEGORICAL,
+    CONTINUOUS,
+    COUNT,
+    KINDS,
+    ORDINAL,
+    ROUNDED,
+    SKEWED,
+    UNIT,
+    ColumnModel,
+    Columns,
+    fitted,
+    grid_step,
+)
+
+Floats = npt.NDArray[np.float64]
+
+AUTO, IGNORE = "auto", "ignore"
+# Texts of more levels than this, and whole numbers of more values, are not guessed to be levels.
+MOST_LEVELS, MOST_ORDINAL = 25, 12
+# No column may have more levels than this, even if it is told to.
+MOST_CATEGORIES = 200
+# A grid matters where so many of its steps or fewer make the standard deviation, and rows share values.
+COARSE = 50.0
+SKEW = 2.0
+FEWEST_FOR_SKEW = 20
+
+
+class Guessed(NamedTuple):
+    """Models of the columns that are used, the cells of these (n, J), and what to tell."""
+
+    columns: Columns
+    values: Floats
+    notes: tuple[str, ...]
+
+
+def read_kinds(told: Any) -> dict[str, str]:
+    """Return {column: kind} from "auto", a mapping, or a TOML file, which may hold it in a table [columns]."""
+    if isinstance(told, str) and told == AUTO:
+        return {}
+    if isinstance(told, Mapping):
+        kinds = dict(told)
+    elif isinstance(told, str | os.PathLike):
+        try:
+            with open(told, "rb") as file:
+                content = tomllib.load(file)
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise ValueError(
+                f'columns must be "auto", a dict or a TOML file, and {told!s} is none: {error}.'
+            ) from error
+        kinds = dict(content.get("columns", content))
+    else:
+        raise TypeError(f'columns must be "auto", a dict of kinds or the path of a TOML file, got {told!r}.')
+    for name, kind in kinds.items():
+        if kind not in (*KINDS, AUTO, IGNORE):
+            choices = ", ".join(map(repr, (*KINDS, IGNORE, AUTO)))
+            raise ValueError(f"columns[{name!r}] must be one of {choices}, got {kind!r}.")
+    return {str(name): str(kind) for name, kind in kinds.items() if kind != AUTO}
+
+
+def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", standardise: bool = True) -> Guessed:
+    """Decide for every column; constant, empty and hopeless ones are left out with a note."""
+    if dates not in ("days", IGNORE):
+        raise ValueError(f'dates must be "days" or "ignore", got {dates!r}.')
+    kinds = read_kinds(told)
+    unknown = [name for name in kinds if name not in frame.names]
+    if unknown:
+        raise ValueError(f"columns names {listed(unknown)}, not in the table. Its columns: {listed(frame.names)}.")
+    models, values, notes = [], [], list[str]()
+    constant, empty = list[str](), list[str]()
+    for column in frame.columns:
+        kind = kinds.get(column.name)
+        if kind == IGNORE or (column.type == DATE and dates == IGNORE and kind is None):
+            notes.append(f"Column {column.name!r} is left out, as told.")
+            continue
+        if np.isinf(column.values).any():
+            raise ValueError(f"Column {column.name!r} holds infinite values. Correct them, or leave the column out.")
+        distinct = np.unique(column.known)
+        if len(distinct) < 2:
+            (constant if len(distinct) else empty).append(column.name)
+            continue
+        notes += column.notes
+        model, note = _model(column, kind, distinct, frame.n_rows)
+        if note:
+            notes.append(note)
+        if model is not None:
+            model, cells = _placed(model, column, distinct)
+            models.append(fitted(model, cells, standardise))
+            values.append(cells)
+    if constant:
+        notes.append(f"Left out, for they hold one value only: {listed(constant)}.")
+    if empty:
+        notes.append(f"Left out, for they hold no value: {listed(empty)}.")
+    if not models:
+        raise ValueError("No column is left that tells rows apart. Check the table.")
+    notes += _summary(models)
+    return Guessed(Columns(tuple(models)), np.array(values).T.copy(), tuple(notes))
+
+
+def _summary(models: list[ColumnModel]) -> list[str]:
+    """Say what columns were taken for, those of a kind together."""
+    said: dict[str, list[str]] = {}
+    for model in models:
+        key = model.says() if model.kind == ROUNDED else model.kind
+        said.setdefault(key, []).append(model.name)
+    return [f"Taken as {key}: {listed(names, 12)}." for key, names in said.items()]
+
+
+def _model(column: Column, told: str | None, distinct: Floats, n: int) -> tuple[ColumnModel | None, str]:
+    """Return a model that knows its kind, or None if the column is of no use, and a remark."""
+    name = column.name
+    kind = told or _guess(column, distinct, n)
+    if kind is None:
+        if any(is_number(level) for level in column.levels):
+            raise ValueError(
+                f"{column.notes[0]} Correct those cells, empty them if they are unknown, or leave the column out: "
+                f"columns={{{name!r}: 'ignore'}}, --drop on the command line."
+            )
+        return None, (
+            f"Column {name!r} has {len(distinct):,} different texts and is left out; name it 'categorical' to use it, "
+            "or --id-column if it names the rows."
+        )
+    if kind in UNIT and len(distinct) > MOST_CATEGORIES:
+        raise ValueError(
+            f"Column {name!r} cannot be {kind}: it has {len(distinct):,} levels, and {MOST_CATEGORIES} are the most. "
+            "Group them, or leave the column out."
+        )
+    if kind == BINARY and len(distinct) != 2:
+        raise ValueError(f"Column {name!r} cannot be binary: it has {len(distinct)} different values. Use 'ordinal'.")
+    if kind == CATEGORICAL and len(distinct) == 2:
+        kind = BINARY
+    if kind not in UNIT and column.levels and column.type != BOOLEAN:
+        raise ValueError(f"Column {name!r} cannot be {kind}: it holds text such as {column.levels[0]!r}.")
+    wrong = distinct[(distinct < 0) | (distinct != np.rint(distinct))]
+    if kind == COUNT and len(wrong):
+        raise ValueError(f"Column {name!r} cannot be a count: it holds {wrong[0]:g}. Use 'continuous' or 'skewed'.")
+    if kind == SKEWED and len(distinct) < 3:
+        raise ValueError(f"Column {name!r} cannot be skewed: it has {len(distinct)} different values. Use 'binary'.")
+    return ColumnModel(name, kind, type=column.type), ""
+
+
+def _guess(column: Column, distinct: Floats, n: int) -> str | None:
+    """Kind of a column by its type and values; None if it has too many texts to be of use."""
+    if column.type == BOOLEAN or len(distinct) == 2:
+        return BINARY
+    if column.type == ORDERED:
+        return ORDINAL if len(distinct) <= MOST_CATEGORIES else None
+    if column.type in (TEXT, CATEGORY):
+        return CATEGORICAL if len(distinct) <= min(MOST_LEVELS, max(n // 2, 2)) else None
+    known = column.known
+    step = grid_step(known)
+    if step is None:
+        return _shape(known)
+    if step >= 1.0 and column.type != DATE:
+        if len(distinct) <= MOST_ORDINAL and len(known) >= 3 * len(distinct):
+            return ORDINAL
+        if distinct[0] >= 0 and distinct[0] <= 1 and _skewness(known) > 1.0:
+            return COUNT
+    shared = len(known) - len(distinct) > 0.1 * len(known)
+    if shared and known.std() < COARSE * step and _skewness(known) <= SKEW:
+        return ROUNDED
+    return _shape(known)
+
+
+def _shape(known: Floats) -> str:
+    return SKEWED if len(np.unique(known)) >= FEWEST_FOR_SKEW and abs(_skewness(known)) > SKEW else CONTINUOUS
+
+
+def _skewness(known: Floats) -> float:
+    gap = known - known.mean()
+    spread = float(np.sqrt((gap * gap).mean()))
+    return float((gap**3).mean()) / spread**3 if spread > 0.0 else 0.0
+
+
+def _placed(model: ColumnModel, column: Column, distinct: Floats) -> tuple[ColumnModel, Floats]:
+    """Give a unit column its levels, those that occur, and return its cells as places in them."""
+    if model.kind not in UNIT:
+        return model, column.values
+    codes = np.searchsorted(distinct, column.values).astype(np.float64)
+    codes[np.isnan(column.values)] = np.nan
+    if column.levels:
+        levels = tuple(column.levels[int(code)] for code in distinct)
+        numbers: tuple[float, ...] = ()
+    else:
+        levels, numbers = tuple(f"{value:.15g}" for value in distinct), tuple(distinct.tolist())
+    return ColumnModel(model.name, model.kind, levels, numbers, type=model.type), codes

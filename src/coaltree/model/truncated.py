@@ -1,0 +1,107 @@
+r"""Normal variables in intervals: exact draws and probabilities, compiled.
+
+Draws are by rejection (Robert 1995, *Statistics and Computing* 5): from the normal itself where the interval holds much
+of it, from an exponential in the tail, uniformly where the interval is short. Each accepts at least one in four or so,
+however far out the interval is.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree._compile import inline, kernel
+from coaltree.randomness import Stream, exponential, uniform
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_ROOT_TWO = math.sqrt(2.0)
+
+
+@inline
+def _normal(stream: Stream) -> float:
+    return math.sqrt(2.0 * exponential(stream)) * math.cos(2.0 * math.pi * uniform(stream))
+
+
+@inline
+def standard_between(low: float, high: float, stream: Stream) -> float:
+    """Draw a standard normal between low < high, either of which may be infinite."""
+    if high < 0.0 or (low < 0.0 and -low > high):
+        return -_mostly_right(-high, -low, stream)
+    return _mostly_right(low, high, stream)
+
+
+@inline
+def _mostly_right(low: float, high: float, stream: Stream) -> float:
+    """Likewise where low ≥ 0, or low < 0 and |low| ≤ high."""
+    if low <= 0.0:
+        if high - low > 2.5:
+            while True:
+                z = _normal(stream)
+                if low < z < high:
+                    return z
+        while True:
+            z = low + (high - low) * uniform(stream)
+            if math.log(uniform(stream)) < -0.5 * z * z:
+                return z
+    rate = 0.5 * (low + math.sqrt(low * low + 4.0))
+    if (high - low) * rate < 2.0:
+        while True:
+            z = low + (high - low) * uniform(stream)
+            if math.log(uniform(stream)) < 0.5 * (low * low - z * z):
+                return z
+    while True:
+        z = low + exponential(stream) / rate
+        if z < high and math.log(uniform(stream)) < -0.5 * (z - rate) * (z - rate):
+            return z
+
+
+@kernel
+def draw_between(centre: Floats, spread: Floats, low: Floats, high: Floats, state_stream: Stream, out: Floats) -> None:
+    """Draw N(centre, spread²) between low and high, entry by entry, (n,)."""
+    for i in range(out.size):
+        a, b = (low[i] - centre[i]) / spread[i], (high[i] - centre[i]) / spread[i]
+        if not a < b:  # the interval is but rounding wide
+            out[i] = low[i]
+            continue
+        z = centre[i] + spread[i] * standard_between(a, b, state_stream)
+        out[i] = min(max(z, low[i]), high[i])
+
+
+@inline
+def log_upper(z: float) -> float:
+    """log P(Z > z); the continued fraction's first terms where the function underflows."""
+    if z < 25.0:
+        return math.log(0.5 * math.erfc(z / _ROOT_TWO))
+    return -0.5 * z * z - math.log(z * math.sqrt(2.0 * math.pi)) - math.log1p(1.0 / (z * z))
+
+
+@inline
+def log_between(low: float, high: float) -> float:
+    """log P(low < Z < high) of a standard normal, to relative precision in either tail."""
+    if not low < high:
+        return -math.inf
+    if low < 0.0 < high:
+        return math.log1p(-0.5 * math.erfc(-low / _ROOT_TWO) - 0.5 * math.erfc(high / _ROOT_TWO))
+    if high <= 0.0:
+        low, high = -high, -low
+    first, second = log_upper(low), (log_upper(high) if high < math.inf else -math.inf)
+    if first - second < 1e-12:  # so short that the density does not change along it
+        return -0.5 * low * low - 0.5 * math.log(2.0 * math.pi) + math.log(high - low)
+    return first + math.log1p(-math.exp(second - first))
+
+
+@kernel
+def log_levels(centre: Floats, spread: Floats, codes: Ints, cuts: Floats, first: int, last: int) -> float:
+    """Sum of log P(level) over rows whose level is between `first` and `last`; cuts (L − 1,) part the levels."""
+    total = 0.0
+    for i in range(codes.size):
+        level = codes[i]
+        if first <= level <= last:
+            low = (cuts[level - 1] - centre[i]) / spread[i] if level > 0 else -math.inf
+            high = (cuts[level] - centre[i]) / spread[i] if level < cuts.size else math.inf
+            total += log_between(low, high)
+    return total

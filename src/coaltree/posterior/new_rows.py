@@ -1,0 +1,191 @@
+"""New rows of a mixed table: their density, cluster, place, and what fills their gaps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from joblib import effective_n_jobs
+
+from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.locate import Given, Places
+from coaltree.posterior.mixed import Mixed, settled
+from coaltree.posterior.mixed_places import look, weigh_row
+from coaltree.posterior.places import Sites, make_sites
+from coaltree.posterior.predict import Attachment, pick, share_labels
+from coaltree.randomness import make_streams
+from coaltree.tree import Tree
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# Trees that new rows are placed in: of small tables, and of those with more than MANY rows.
+MOST_TREES, FEW_TREES, MANY = 50, 10, 2000
+# Of more leaves than this, only edges above and beside the ancestors of near rows are looked at.
+EXACT, N_NEAR = 600, 24
+# Draws of a row's coordinates, of all trees together.
+N_DRAWS = 200
+
+
+class _Draw(NamedTuple):
+    """A tree and all that goes with it."""
+
+    tree: Tree
+    table: Floats  # (n, D)
+    cuts: Floats
+    phi: Floats  # (D, D)
+    leaf_noise: Floats
+    sites: Sites
+
+
+class NewRows:
+    """Cells of new rows (B, J), seen by the draws of a fit."""
+
+    def __init__(
+        self,
+        mixed: Mixed,
+        posterior: TreePosterior,
+        covariances: Floats,
+        leaf_noises: Floats,
+        completed: Floats,
+        cells: Floats,
+        n_jobs: int | None,
+    ) -> None:
+        self.mixed, self.posterior, self.cells, self.n_jobs = mixed, posterior, cells, n_jobs
+        self.covariances, self.leaf_noises, self.completed = covariances, leaf_noises, completed
+        n_kept = len(mixed.index) or len(posterior)
+        most = min(n_kept, FEW_TREES if posterior.n_leaves > MANY else MOST_TREES)
+        self.used = np.unique(np.linspace(0, n_kept - 1, most).round().astype(int))
+
+    def log_density(self) -> Floats:
+        """log p(row | table), (B,): density of what is continuous, in its own units, and probability of the rest."""
+        log_p, _ = self._average(lambda draw, places, drawn: np.empty(0))
+        return np.asarray(log_p + self.mixed.columns.log_slopes(self.cells), dtype=np.float64)
+
+    def label_probabilities(self, labels: Ints) -> Floats:
+        """Probability of every label for each row, (B, K)."""
+        n_labels = int(labels.max()) + 1
+
+        def summarise(draw: _Draw, places: Places, drawn: Floats) -> Floats:
+            table = np.zeros((2 * draw.tree.n_leaves - 1, n_labels))
+            share_labels(draw.tree.children, labels, 0, table)
+            return places.probability @ table[places.node]
+
+        return np.asarray(self._average(summarise)[1], dtype=np.float64)
+
+    def impute(self) -> tuple[Floats, dict[int, Floats]]:
+        """Cells with gaps filled in, (B, J), and by column with levels and gaps the probabilities (gaps, L)."""
+        columns = self.mixed.columns
+        first = np.cumsum([0, *(max(model.n_levels, 1) for model in columns.models)])
+
+        def summarise(draw: _Draw, places: Places, drawn: Floats) -> Floats:
+            cells = columns.decode(drawn, draw.cuts)
+            out = np.zeros(first[-1])
+            for j, model in enumerate(columns.models):
+                if model.n_levels:
+                    out[first[j] : first[j + 1]] = np.bincount(cells[:, j].astype(int), minlength=model.n_levels)
+                else:
+                    out[first[j]] = cells[:, j].sum()
+            return out / len(cells)
+
+        means = self._average(summarise, max(N_DRAWS // len(self.used), 1))[1]
+        filled, probability = self.cells.copy(), {}
+        for j, model in enumerate(columns.models):
+            gap = np.isnan(self.cells[:, j])
+            own = means[gap, first[j] : first[j + 1]]
+            if model.n_levels and gap.any():
+                probability[j] = own
+                filled[gap, j] = own.argmax(axis=1)
+            else:
+                filled[gap, j] = settled(columns, j, own[:, 0])
+        return filled, probability
+
+    def attach(self, tree: Tree, given: Given, n_places: int) -> Attachment:
+        """Find the likeliest edges of one tree over the mean coordinates for each row."""
+        n_places = min(n_places, 2 * tree.n_leaves - 1)
+        shape = (len(self.cells), n_places)
+        found = Attachment(np.empty(shape, dtype=np.int64), np.empty(shape), np.empty(shape))
+        cuts = self.mixed.cuts.mean(axis=0) if len(self.mixed.cuts) else np.zeros(0)
+        draw = _draw(tree, self.completed, cuts, given.covariance, given.leaf_noise)
+        streams = make_streams(np.random.default_rng(0), len(self.cells))
+        for b, places in enumerate(self._places(draw, streams, 0)):
+            pick(tree.node_times(), places[0], 0, found.node[b], found.probability[b], found.time[b])
+        return found
+
+    def _places(self, draw: _Draw, streams: npt.NDArray[np.uint64], n_draws: int) -> list[tuple[Places, Floats]]:
+        near = _near(self.mixed, draw, self.cells) if draw.tree.n_leaves > EXACT else None
+        parents, noise = draw.tree.parents(), float(np.median(draw.leaf_noise))
+        every = np.arange(2 * draw.tree.n_leaves - 1)
+        out = []
+        for b, cells in enumerate(self.cells):
+            edges = every if near is None else _around(near[b], parents, draw.tree.children)
+            seen = look(self.mixed.columns, cells, draw.cuts)
+            out.append(weigh_row(draw.sites, seen, draw.phi, noise, edges, n_draws, streams[b]))
+        return out
+
+    def _average(self, summarise: Callable[[_Draw, Places, Floats], Floats], n_draws: int = 0) -> tuple[Floats, Any]:
+        """log p(x | X), (B,), and the mean of a summary over trees given x, (B, K)."""
+
+        def work(step: int) -> tuple[Floats, Floats]:
+            k = int(self.used[step])
+            draw = self._draw(k)
+            # A stream for each row and tree, whichever thread takes it.
+            streams = make_streams(np.random.default_rng([k]), len(self.cells))
+            found = self._places(draw, streams, n_draws)
+            values = np.array([summarise(draw, places, drawn) for places, drawn in found])
+            return np.array([places.log_density[0] for places, _ in found]), values
+
+        total: Floats = np.full(len(self.cells), -np.inf)
+        mean: Any = 0.0
+        with ThreadPoolExecutor(min(effective_n_jobs(self.n_jobs), len(self.used))) as pool:
+            for log_weight, value in pool.map(work, range(len(self.used))):
+                after = np.logaddexp(total, log_weight)
+                mean = mean * np.exp(total - after)[:, None] + value * np.exp(log_weight - after)[:, None]
+                total = after
+        return total - math.log(len(self.used)), mean
+
+    def _draw(self, k: int) -> _Draw:
+        drawn = len(self.mixed.index) > 0
+        m = int(self.mixed.index[k]) if drawn else k
+        table = self.mixed.table(k) if drawn else self.completed
+        cuts = self.mixed.cuts[k] if drawn else np.zeros(0)
+        phi, noise = self.covariances[m % len(self.covariances)], self.leaf_noises[m % len(self.leaf_noises)]
+        return _draw(self.posterior[m], table, cuts, phi, noise)
+
+
+def _draw(tree: Tree, table: Floats, cuts: Floats, phi: Floats, leaf_noise: Floats) -> _Draw:
+    matrix = np.diag(phi) if phi.ndim == 1 else phi
+    return _Draw(tree, table, cuts, matrix, leaf_noise, make_sites(tree, table, np.asarray(leaf_noise, dtype=float)))
+
+
+def _near(mixed: Mixed, draw: _Draw, cells: Floats) -> Ints:
+    """Rows of the table near each new row, through Φ's diagonal and the coordinates that are known, (B, k)."""
+    from scipy.spatial.distance import cdist
+
+    start = mixed.columns.encode(cells).start
+    scale = np.sqrt(np.diag(draw.phi))
+    near = np.empty((len(cells), N_NEAR), dtype=np.int64)
+    for b, row in enumerate(start):
+        known = ~np.isnan(row)
+        distance = cdist((row / scale)[None, known], (draw.table / scale)[:, known], "sqeuclidean")[0]
+        near[b] = np.argpartition(distance, N_NEAR)[:N_NEAR]
+    return near
+
+
+def _around(near: Ints, parents: Ints, children: Ints) -> Ints:
+    """Edges above near leaves, above all their ancestors, and above the siblings of those."""
+    n = len(children) + 1
+    found = set(near.tolist())
+    for leaf in near.tolist():
+        node = int(parents[leaf])
+        while node not in found:
+            found.add(node)
+            if node == 2 * n - 2:
+                break
+            node = int(parents[node])
+    beside = [child for node in found if node >= n for child in children[node - n].tolist()]
+    return np.array(sorted(found.union(beside)), dtype=np.int64)

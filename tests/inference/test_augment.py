@@ -1,0 +1,148 @@
+"""Latent coordinates: every iteration leaves the joint law of table, tree, Φ, noise and cutpoints as it is.
+
+A table is drawn from the model, everything in it being known. Iterations from there must leave the law of all that was
+drawn unchanged, so means over many tables before and after agree to Monte Carlo error: an exact test of the whole
+iteration, however slowly it mixes (Geweke 2004).
+
+The root is flat. For a column with levels only roots near the cutpoints give more than one level, so it is drawn from
+a wide window until all levels occur.
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+import coaltree as ct
+from coaltree.inference.augment import Augmentation
+from coaltree.inference.learn import draw_tree, iterate
+from coaltree.inference.start import Unknowns
+from coaltree.model.columns import CATEGORICAL, ORDINAL, ROUNDED, ColumnModel, Columns, mean_gap
+from coaltree.model.covariance import Diagonal, HuangWand, Spherical
+from coaltree.model.missing import Imputed
+from coaltree.model.unit import UnitWishart, unit_family
+from tests.model.invariance import LIMIT, stream
+
+N = 6
+WINDOW = 9.0
+CONTINUOUS = ColumnModel("x", "continuous")
+BINARY = ColumnModel("b", "binary", ("no", "yes"))
+ORDERED = ColumnModel("o", ORDINAL, ("low", "mid", "high"))
+CHOICE = ColumnModel("c", CATEGORICAL, ("r", "g", "b"))
+GRID = ColumnModel("g", ROUNDED, step=1.0)
+
+
+def family_of(columns, kind):
+    """A family with a proper prior of ordinary size."""
+    if kind == "wishart":
+        return UnitWishart(HuangWand(), columns.unit)
+    return unit_family({"spherical": Spherical(3.0, 3.0), "diagonal": Diagonal(3.0, 3.0)}[kind], columns.unit)
+
+
+def draw_all(columns, kind, share_missing, rng):
+    """Everything from the prior, and the table that goes with it."""
+    family = family_of(columns, kind)
+    while True:
+        tree = ct.sample_tree(N, random_state=rng)
+        noise = np.full(N, rng.exponential())
+        if kind == "wishart":  # correlations have the same law for any prior of the scales
+            state = UnitWishart(HuangWand(shape=2.0, scale=1.0), columns.unit).sample_prior(columns.d, rng)
+        else:
+            state = family.sample_prior(columns.d, rng)
+        Z = ct.sample_data(tree, state.matrix(), leaf_noise=noise, random_state=rng)
+        cuts = np.zeros(int(columns.first_cut[-1]))
+        for j, model in enumerate(columns.models):
+            here = columns.coordinates(j)
+            Z[:, here] += rng.uniform(-WINDOW, WINDOW, here.stop - here.start)
+            if model.n_cuts > 1:
+                gaps = rng.exponential(mean_gap(model.n_levels), model.n_cuts - 1)
+                cuts[columns.cuts_of(j)] = np.append(0.0, np.cumsum(gaps))
+        cells = columns.decode(Z, cuts)
+        cells[rng.random(cells.shape) < share_missing] = np.nan
+        levels = [len(np.unique(each[~np.isnan(each)])) for each in cells.T]
+        if all(seen >= max(model.n_levels, 1) for seen, model in zip(levels, columns.models, strict=True)):
+            break
+    latent = Augmentation(columns, columns.encode(cells))
+    if not latent.drawn.all():
+        latent.encoded.X[~latent.drawn] = Z[~latent.drawn]
+    now = Unknowns(tree, state, noise, Imputed(Z[latent.drawn], Z[latent.drawn]), cuts)
+    return family, latent, now
+
+
+def statistics(latent, now):
+    """Functions of everything that is drawn, of light tails."""
+    Z, codes = latent.table(now), latent.encoded.codes
+    off = Z - Z.mean(axis=0)
+    values = [
+        math.log(now.leaf_noise[0]),
+        math.log(now.tree.times[0]),
+        math.log(now.tree.times[-1]),
+        now.covariance.log_det,
+        *np.log(np.abs(off).mean(axis=0)),
+        *np.arctan(Z.mean(axis=0)),
+        *np.arctan(Z[0]),
+        *np.log1p(now.cuts),
+        *np.arctan((off * codes.sum(axis=1, keepdims=True)).mean(axis=0)),
+    ]
+    if not now.covariance.is_diagonal:
+        values.append(now.covariance.matrix()[0, -1])
+    return np.array(values)
+
+
+def discrepancy(columns, kind, share_missing, rng, n_tables=150, n_iter=3):
+    """Largest difference of means before and after, in standard errors."""
+    changes = []
+    for _ in range(n_tables):
+        family, latent, now = draw_all(columns, kind, share_missing, rng)
+        before = statistics(latent, now)
+
+        def move(state, latent=latent):
+            return draw_tree(state, latent.encoded.X, rng)
+
+        for _ in range(n_iter):
+            now = iterate(now, latent.encoded.X, family, rng, move, True, latent)
+        changes.append(statistics(latent, now) - before)
+    changes = np.array(changes)
+    spread = changes.std(axis=0) / math.sqrt(len(changes))
+    moved = spread > 0.0
+    return float(np.abs(changes.mean(axis=0)[moved] / spread[moved]).max())
+
+
+CASES = {
+    "binary": ((CONTINUOUS, BINARY), "spherical", 0.0),
+    "ordinal": ((CONTINUOUS, ORDERED), "diagonal", 0.0),
+    "categorical": ((CONTINUOUS, CHOICE), "spherical", 0.0),
+    "rounded": ((GRID, CONTINUOUS), "diagonal", 0.1),
+    "missing": ((CONTINUOUS, ORDERED), "spherical", 0.15),
+    "levels alone": ((ORDERED,), "spherical", 0.0),
+    "full": ((BINARY, ORDERED), "wishart", 0.0),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_iteration_leaves_the_law_unchanged(case, request):
+    models, kind, share = CASES[case]
+    n_tables = 10 if kind == "wishart" else 40
+    assert discrepancy(Columns(models), kind, share, stream(request), n_tables) < LIMIT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_an_iteration_leaves_the_law_unchanged_with_many_tables(case, request):
+    models, kind, share = CASES[case]
+    assert discrepancy(Columns(models), kind, share, stream(request), n_tables=1500, n_iter=4) < LIMIT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broken", ["scale", "cuts", "bounds"])
+def test_a_wrong_iteration_is_seen(broken, request, monkeypatch):
+    """The Jacobian of the latent scale upside down, a wrong prior of the gaps, bounds that are not looked at."""
+    if broken == "scale":
+        right = Augmentation.log_scaled
+        monkeypatch.setattr(Augmentation, "log_scaled", lambda self, now, c: -right(self, now, c))
+    elif broken == "cuts":
+        monkeypatch.setattr("coaltree.inference.augment.mean_gap", lambda n_levels: 4.0)
+    else:
+        monkeypatch.setattr(Augmentation, "_cone", lambda self, j, Z, k: (np.full(N, -np.inf), np.full(N, np.inf)))
+    models = {"bounds": (CONTINUOUS, CHOICE), "cuts": (CONTINUOUS, ORDERED), "scale": (ORDERED, BINARY)}[broken]
+    assert discrepancy(Columns(models), "spherical", 0.0, stream(request), n_tables=600, n_iter=8) > LIMIT
