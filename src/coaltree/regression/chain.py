@@ -39,6 +39,8 @@ N_SWEEPS = 4
 WINDOW = 20
 LOWEST_ACCEPTANCE, HIGHEST_ACCEPTANCE = 0.75, 0.93
 FIRST_STEPS, MOST_STEPS = 3, 32
+# Coefficients up to which draws are kept in double precision.
+MOST_DOUBLE = 5000
 PILOT_AT = (0.25, 0.6)  # fractions of burn-in
 
 TRACES = ("log_likelihood", "log_joint", "spread", "leaf_noise", "last_time", "log_det", "acceptance", "n_steps")
@@ -76,7 +78,7 @@ class Chain:
         self.moving: Moving | None = None
         self.draws: dict[str, list[Any]] = {name: [] for name in ("theta", "children", "times", "leaf_noise", "spread")}
         self.trace: dict[str, list[float]] = {name: [] for name in TRACES}
-        self.precision_sum: Floats = np.zeros((likelihood.n_features, likelihood.n_features))
+        self.precision_sum: Floats = np.zeros((likelihood.n_features,) * (1 if prior.wide else 2))
 
     @property
     def n_done(self) -> int:
@@ -221,8 +223,11 @@ class Chain:
         after = now.n_done - self.settings.burn_in
         if after <= 0 or after % self.settings.thin:
             return
-        self.draws["theta"].append(now.point.theta)
-        self.draws["spread"].append(hyper.spread)
+        # Of many coefficients, half the digits in half the memory.
+        large = now.point.theta.size > MOST_DOUBLE
+        self.draws["theta"].append(now.point.theta.astype(np.float32 if large else np.float64))
+        alone = unknowns is None and hyper.widths is not None
+        self.draws["spread"].append(hyper.spread * hyper.widths if alone else hyper.spread)
         if unknowns is not None:
             self.draws["children"].append(unknowns.tree.children)
             self.draws["times"].append(unknowns.tree.times)

@@ -21,7 +21,7 @@ from coaltree.regression import links
 from coaltree.regression.chain import ALBERT_CHIB, METHODS, Chain, Settings
 from coaltree.regression.diagnostics import bulk_ess, convergence_message, r_hat
 from coaltree.regression.preparation import Prepared, as_features, prepare
-from coaltree.regression.prior import default_prior
+from coaltree.regression.prior import default_prior, wide_prior
 from coaltree.regression.run import run
 from coaltree.tree import Tree
 from coaltree.validation import check_choice, check_count
@@ -30,6 +30,7 @@ Floats = npt.NDArray[np.float64]
 
 # Probabilities are averaged over this many draws, evenly spaced.
 N_PREDICTIVE = 200
+COVARIANCES = ("auto", "full", "diagonal")
 # Numbers in one block of predictions.
 BLOCK = 2_000_000
 
@@ -58,12 +59,12 @@ class ProbitFit:
     @property
     def coef(self) -> Floats:
         """Posterior mean of β, (P, K)."""
-        return np.asarray(self.coef_draws.mean(axis=(0, 1)))
+        return np.asarray(self.coef_draws.mean(axis=(0, 1), dtype=np.float64))
 
     @property
     def intercept(self) -> Floats:
         """Posterior mean of μ, (P,)."""
-        return np.asarray(self.intercept_draws.mean(axis=(0, 1)))
+        return np.asarray(self.intercept_draws.mean(axis=(0, 1), dtype=np.float64))
 
     @property
     def node_coef(self) -> Floats:
@@ -98,24 +99,24 @@ class ProbitFit:
         result = self._predict(self._check(X), self.node_weights[[node]], return_std)
         return tuple(part[:, 0] for part in result) if return_std else result[:, 0]
 
-    def _check(self, X: Any) -> Floats:
+    def _check(self, X: Any) -> Any:
         array, n_features = as_features(X), self.coef_draws.shape[-1]
         if array.shape[1] != n_features:
             raise ValueError(f"X has {array.shape[1]} columns, but the model was fitted with {n_features}.")
         return array
 
-    def _predict(self, X: Floats, node_weights: Floats | None, return_std: bool) -> Any:
+    def _predict(self, X: Any, node_weights: Floats | None, return_std: bool) -> Any:
         coef = self.coef_draws.reshape(-1, *self.coef_draws.shape[2:])
         intercept = self.intercept_draws.reshape(len(coef), -1)
         chosen = np.linspace(0, len(coef) - 1, min(len(coef), N_PREDICTIVE)).round().astype(int)
-        coef, intercept = coef[chosen], intercept[chosen]
+        coef, intercept = coef[chosen].astype(np.float64), intercept[chosen].astype(np.float64)
         if node_weights is not None:
             coef, intercept = node_weights @ coef, intercept @ node_weights.T
         n_draws, n_models, n_features = coef.shape
         columns, constants = coef.reshape(-1, n_features).T, intercept.ravel()
-        mean, deviation = np.empty((len(X), n_models)), np.empty((len(X), n_models))
+        mean, deviation = np.empty((X.shape[0], n_models)), np.empty((X.shape[0], n_models))
         size = max(1, BLOCK // len(constants))
-        for first in range(0, len(X), size):
+        for first in range(0, X.shape[0], size):
             block = slice(first, first + size)
             eta = (X[block] @ columns + constants).reshape(-1, n_draws, n_models)
             probability = links.probability(eta, links.LINKS[self.link])
@@ -137,7 +138,7 @@ def fit_probit(
     thin: int = 1,
     n_chains: int = 2,
     scale: float = 1.0,
-    covariance: CovarianceFamily | None = None,
+    covariance: CovarianceFamily | str = "auto",
     n_jobs: int | None = None,
     random_state: RandomState = 0,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -171,8 +172,10 @@ def fit_probit(
     scale : float
         Scale of the half-t priors on the two widths of coefficients of standardised features: of their common level,
         and of their differences. Both widths are learned; anything near or above the truth does.
-    covariance : CovarianceFamily, optional
-        Prior of Φ instead of the inverse Wishart with learned width.
+    covariance : {"auto", "full", "diagonal"} or CovarianceFamily
+        "diagonal": every feature has a width of its own, learned with heavy tails, which serves hundreds to thousands
+        of them; sparse X stays sparse. "full": an inverse Wishart with learned width, or another family. "auto": full
+        up to 50 features and 1 500 coefficients.
     n_jobs : int, optional
         Chains that run at the same time: as threads, or wherever ``joblib.parallel_config`` sends them. The result
         does not depend on it.
@@ -221,11 +224,18 @@ def fit_probit(
         raise ValueError('method="albert-chib" needs link="probit" and no sample_weight. Use method="hmc".')
     scale = check_positive(scale, "scale")
     names = _outcome_names(Y, outcome_names)
-    prepared = prepare(X, Y, sample_weight, link_code, names)
+    wide = None
+    if isinstance(covariance, str):
+        wide = {"auto": None, "full": False, "diagonal": True}[check_choice(covariance, "covariance", COVARIANCES)]
+    if method == ALBERT_CHIB or not isinstance(covariance, str):
+        if wide:
+            raise ValueError('method="albert-chib" needs covariance="full". Use method="hmc".')
+        wide = False
+    prepared = prepare(X, Y, sample_weight, link_code, names, wide)
     if names is not None and len(names) != prepared.likelihood.n_outcomes:
         raise ValueError(f"outcome_names must name {prepared.likelihood.n_outcomes} outcomes, got {len(names)}.")
-    prior = default_prior(scale)
-    if covariance is not None:
+    prior = wide_prior(scale) if prepared.wide else default_prior(scale)
+    if not isinstance(covariance, str):
         prior = prior._replace(family=covariance)
     settings = Settings(burn_in, method, thin)
     generators = as_generator(random_state).spawn(n_chains)
@@ -239,6 +249,7 @@ def fit_probit(
         "thin": thin,
         "n_chains": n_chains,
         "scale": float(scale),
+        "covariance": "diagonal" if prepared.wide else "full",
         "random_state": seed_of(random_state),
     }
     fit = _gather(chains, prepared, link, names, info)
@@ -293,11 +304,13 @@ def _gather(
     tree, posterior, node_weights = None, None, np.ones((1, 1))
     if n_outcomes == 1:
         # There are no differences to have a covariance: what is left is the spread of the coefficients themselves.
-        phi[np.ix_(varying, varying)] = np.eye(int(varying.sum())) * float(np.mean(draws["spread"] ** 2))
+        spread = np.mean(draws["spread"] ** 2, axis=(0, 1))  # one number, or one a feature
+        phi[np.ix_(varying, varying)] = np.eye(int(varying.sum())) * spread
     else:
         n_precisions = sum(len(chain.draws["theta"]) for chain in chains)
         mean_precision = sum(chain.precision_sum for chain in chains) / n_precisions
-        phi[np.ix_(varying, varying)] = np.linalg.inv(mean_precision)
+        full = mean_precision.ndim == 2
+        phi[np.ix_(varying, varying)] = np.linalg.inv(mean_precision) if full else np.diag(1.0 / mean_precision)
         ess = bulk_ess(draws["times"])
         posterior = TreePosterior(
             children=draws["children"].reshape(-1, n_outcomes - 1, 2),
@@ -330,7 +343,8 @@ def _gather(
 
 def _diagnose(theta: Floats, trace: dict[str, Floats], fitted: npt.NDArray[np.bool_]) -> dict[str, Any]:
     """R̂ and bulk effective sample size of every intercept and coefficient of an outcome that is fitted."""
-    ratio, size = r_hat(theta), bulk_ess(theta)
+    outcomes = range(theta.shape[2])  # one by one: of thousands of coefficients they need many times the memory
+    ratio, size = (np.stack([measure(theta[:, :, j]) for j in outcomes]) for measure in (r_hat, bulk_ess))
     ratio[~fitted], size[~fitted] = np.nan, np.nan
     scalars = ("log_likelihood", "spread", "leaf_noise", "last_time", "log_det")
     late = {name: trace[name] for name in scalars if not np.isnan(trace[name]).any()}

@@ -23,8 +23,8 @@ from coaltree.regression.chain import Chain, Moving
 from coaltree.regression.coefficients import Point, evaluate
 from coaltree.regression.frame import Frame, WidePilot, blocks_of, make_basis, make_wide_pilot
 from coaltree.regression.hyper import draw_hyper, log_joint
-from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.prior import DFS, Hyper, Prior, outcome_precision
+from coaltree.regression.together import move_effects, move_place
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,6 +35,8 @@ FIRST_DF = 4.0
 N_START = 30
 # Standard deviation of proposals in logs, one of them at random.
 STEPS = (0.1, 0.3, 1.0)
+# Outcomes that are hung anew at each iteration, as a fraction of all; and groups of features whose widths are drawn.
+LEAF_MOVES, N_EFFECT_MOVES = 0.2, 2
 
 
 def log_prior(theta: Floats, hyper: Hyper, A: Floats, frame: Frame, intercept: float) -> float:
@@ -58,8 +60,8 @@ class WideChain(Chain):
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.grams = [(part, self.likelihood.gram(part)) for part in blocks_of(self.likelihood.n_features)]
-        self.precision_sum = np.zeros(self.likelihood.n_features)
         self.intercept = self.prior.intercept_sd**-2.0
+        self.n_leaf_moves = max(1, round(LEAF_MOVES * self.likelihood.n_outcomes))
 
     def make_pilot(self, theta: Floats) -> WidePilot:  # type: ignore[override]
         """Look at the likelihood around θ."""
@@ -116,6 +118,12 @@ class WideChain(Chain):
         if hyper.unknowns is not None:
             for name in ("leaf_noise", "covariance"):
                 hyper, point, frame, A = self.follow_hyper(name, hyper, point, frame, A)
+            for j in self.rng.permutation(self.likelihood.n_outcomes)[: self.n_leaf_moves]:
+                hyper, point, _ = move_place(hyper, point, j, self.outcomes[j], frame, self.rng)
+        for _ in range(N_EFFECT_MOVES):
+            hyper, point, _ = move_effects(
+                hyper, point, self.likelihood, now.pilot, self.grams, self.intercept, self.rng
+            )
         scaled = np.column_stack([point.theta[:, 0], point.theta[:, 1:] / hyper.widths])
         hyper = draw_hyper(hyper, scaled, self.prior, N_SWEEPS, self.rng)
         hyper = draw_widths(hyper, point.theta[:, 1:], self.rng)
