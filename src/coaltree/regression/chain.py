@@ -226,8 +226,8 @@ class Chain:
         # Of many coefficients, half the digits in half the memory.
         large = now.point.theta.size > MOST_DOUBLE
         self.draws["theta"].append(now.point.theta.astype(np.float32 if large else np.float64))
-        alone = unknowns is None and hyper.widths is not None
-        self.draws["spread"].append(hyper.spread * hyper.widths if alone else hyper.spread)
+        widths = hyper.widths if unknowns is None and hyper.widths is not None else 1.0
+        self.draws["spread"].append(hyper.spread * widths)
         if unknowns is not None:
             self.draws["children"].append(unknowns.tree.children)
             self.draws["times"].append(unknowns.tree.times)

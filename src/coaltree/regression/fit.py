@@ -20,7 +20,7 @@ from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.regression import links
 from coaltree.regression.chain import ALBERT_CHIB, METHODS, Chain, Settings
 from coaltree.regression.diagnostics import bulk_ess, convergence_message, r_hat
-from coaltree.regression.preparation import Prepared, as_features, prepare
+from coaltree.regression.preparation import Prepared, as_features, dense, prepare
 from coaltree.regression.prior import default_prior, wide_prior
 from coaltree.regression.run import run
 from coaltree.tree import Tree
@@ -85,7 +85,7 @@ class ProbitFit:
 
     def linear_predictor(self, X: Any) -> Floats:
         """μ + xβ at the posterior mean, (N, P)."""
-        return self._check(X) @ self.coef.T + self.intercept
+        return np.asarray(self._check(X) @ self.coef.T + self.intercept)
 
     def predict_proba(self, X: Any, return_std: bool = False) -> Any:
         """Posterior mean probability of every outcome, (N, P); with `return_std`, its posterior deviation too."""
@@ -103,7 +103,7 @@ class ProbitFit:
         array, n_features = as_features(X), self.coef_draws.shape[-1]
         if array.shape[1] != n_features:
             raise ValueError(f"X has {array.shape[1]} columns, but the model was fitted with {n_features}.")
-        return array
+        return array if self.info.get("covariance") == "diagonal" else dense(array)
 
     def _predict(self, X: Any, node_weights: Floats | None, return_std: bool) -> Any:
         coef = self.coef_draws.reshape(-1, *self.coef_draws.shape[2:])
@@ -175,7 +175,7 @@ def fit_probit(
     covariance : {"auto", "full", "diagonal"} or CovarianceFamily
         "diagonal": every feature has a width of its own, learned with heavy tails, which serves hundreds to thousands
         of them; sparse X stays sparse. "full": an inverse Wishart with learned width, or another family. "auto": full
-        up to 50 features and 1 500 coefficients.
+        up to 10 features and 300 coefficients.
     n_jobs : int, optional
         Chains that run at the same time: as threads, or wherever ``joblib.parallel_config`` sends them. The result
         does not depend on it.
@@ -308,7 +308,7 @@ def _gather(
         phi[np.ix_(varying, varying)] = np.eye(int(varying.sum())) * spread
     else:
         n_precisions = sum(len(chain.draws["theta"]) for chain in chains)
-        mean_precision = sum(chain.precision_sum for chain in chains) / n_precisions
+        mean_precision = np.sum([chain.precision_sum for chain in chains], axis=0) / n_precisions
         full = mean_precision.ndim == 2
         phi[np.ix_(varying, varying)] = np.linalg.inv(mean_precision) if full else np.diag(1.0 / mean_precision)
         ess = bulk_ess(draws["times"])

@@ -18,6 +18,7 @@ A frame need not be exact, only independent of the coefficients that are drawn i
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +62,7 @@ def blocks_of(n_features: int) -> list[slice]:
     """Features in blocks of equal size, in their order: levels of one category stay together."""
     n_blocks = -(-n_features // LARGEST_BLOCK)
     edges = np.linspace(0, n_features, n_blocks + 1).round().astype(int)
-    return [slice(int(first), int(last)) for first, last in zip(edges[:-1], edges[1:], strict=True)]
+    return [slice(int(first), int(last)) for first, last in pairwise(edges)]
 
 
 def make_basis(grams: list[tuple[slice, Floats]], widths: Floats) -> Basis:

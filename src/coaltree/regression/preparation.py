@@ -17,7 +17,7 @@ Bools = npt.NDArray[np.bool_]
 # With a full Φ every iteration factorises a matrix of this size; beyond it takes seconds.
 LARGEST = 5000
 # By default Φ is full up to so many features, and unknowns.
-MOST_FULL, LARGEST_FULL = 50, 1500
+MOST_FULL, LARGEST_FULL = 10, 300
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,9 +187,10 @@ def prepare(
             stacklevel=3,
         )
     signs = np.where(present & fitted, np.where(labels == 1, 1, -1), 0).astype(np.int8)
-    scaling = scale_features(features, weights)
     if wide is None:
-        wide = choose_wide(int(scaling.varying.sum()), labels.shape[1])
+        wide = choose_wide(features.shape[1], labels.shape[1])
+    features = features if wide else dense(features)
+    scaling = scale_features(features, weights)
     if wide and hasattr(features, "tocsr"):
         return Prepared(sparse_likelihood(features, scaling, signs, weights, link), scaling, fitted, rates, wide)
     rows = scaling.apply(features)

@@ -39,9 +39,9 @@ STEPS = (0.1, 0.3, 1.0)
 LEAF_MOVES, N_EFFECT_MOVES = 0.2, 2
 
 
-def log_prior(theta: Floats, hyper: Hyper, A: Floats, frame: Frame, intercept: float) -> float:
+def log_prior(theta: Floats, A: Floats, frame: Frame, intercept: float) -> float:
     """log p(μ, β | tree, σ, s₀, τ, λ), up to what only λ says; `frame` belongs to A."""
-    scaled = theta[:, 1:] / hyper.widths
+    scaled = theta[:, 1:] / frame.widths
     fit = float(np.sum((A @ scaled) * scaled)) + intercept * float(theta[:, 0] @ theta[:, 0])
     return 0.5 * (scaled.shape[1] * frame.log_det_outcomes - fit)
 
@@ -76,7 +76,7 @@ class WideChain(Chain):
 
         def height(point: Point) -> Floats:
             square = self.intercept * point.theta[:, 0] ** 2 + n_features * (point.theta[:, 1:] ** 2).sum(axis=1)
-            return point.values - 0.5 * square
+            return np.asarray(point.values - 0.5 * square)
 
         point, step = evaluate(likelihood, theta), np.ones(n_outcomes)
         for number in range(N_START):
@@ -124,6 +124,7 @@ class WideChain(Chain):
             hyper, point, _ = move_effects(
                 hyper, point, self.likelihood, now.pilot, self.grams, self.intercept, self.rng
             )
+        assert hyper.widths is not None
         scaled = np.column_stack([point.theta[:, 0], point.theta[:, 1:] / hyper.widths])
         hyper = draw_hyper(hyper, scaled, self.prior, N_SWEEPS, self.rng)
         hyper = draw_widths(hyper, point.theta[:, 1:], self.rng)
@@ -138,7 +139,7 @@ class WideChain(Chain):
 
         def energy(p: Floats, point: Point) -> float:
             scaled = point.theta[:, 1:] / widths
-            prior = float(np.sum((A @ scaled) * scaled)) + self.intercept * float(np.sum(point.theta[:, 0] ** 2))
+            prior: float = float(np.sum((A @ scaled) * scaled)) + self.intercept * float(np.sum(point.theta[:, 0] ** 2))
             return 0.5 * (float(np.sum(p**2)) + prior) - point.log_likelihood
 
         angle = 0.5 * math.pi * (0.8 + 0.4 * rng.random()) / n_steps
@@ -182,8 +183,8 @@ class WideChain(Chain):
         new_A = outcome_precision(new_hyper, len(point.theta))
         new_frame = frame.with_outcomes(new_A)
         new = evaluate(self.likelihood, new_frame.colour(frame.whiten(point.theta)))
-        gain += new.log_likelihood + log_prior(new.theta, new_hyper, new_A, new_frame, self.intercept)
-        gain -= point.log_likelihood + log_prior(point.theta, hyper, A, frame, self.intercept)
+        gain += new.log_likelihood + log_prior(new.theta, new_A, new_frame, self.intercept)
+        gain -= point.log_likelihood + log_prior(point.theta, A, frame, self.intercept)
         gain += frame.log_det_root - new_frame.log_det_root
         if not log_u < gain:
             return hyper, point, frame, A
