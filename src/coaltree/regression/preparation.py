@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.regression.encoding import as_outcomes, is_frame
 from coaltree.regression.likelihood import BLOCK, Likelihood, SparseLikelihood
 
 Floats = npt.NDArray[np.float64]
@@ -89,12 +90,13 @@ def as_features(X: Any) -> Any:
 def as_labels(Y: Any, names: tuple[str, ...] | None = None) -> Floats:
     """Return Y (N, P) as float64 with 0, 1 and, where a label is missing, NaN; one dimension is one outcome."""
     Y = dense(Y)
-    if hasattr(Y, "to_numpy"):
-        Y = Y.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(Y, "isna") else Y.to_numpy()
-    try:
-        array = np.ascontiguousarray(Y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Y must hold 0, 1 or NaN (no label), one column an outcome: {error}.") from error
+    if is_frame(Y):
+        array = as_outcomes(Y)[0]
+    else:
+        try:
+            array = np.ascontiguousarray(Y, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"Y must hold 0, 1 or NaN (no label), one column an outcome: {error}.") from error
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or 0 in array.shape:
