@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -234,27 +234,49 @@ def fit_probit(
     prepared = prepare(X, Y, sample_weight, link_code, names, wide)
     if names is not None and len(names) != prepared.likelihood.n_outcomes:
         raise ValueError(f"outcome_names must name {prepared.likelihood.n_outcomes} outcomes, got {len(names)}.")
-    prior = wide_prior(scale) if prepared.wide else default_prior(scale)
-    if not isinstance(covariance, str):
-        prior = prior._replace(family=covariance)
-    settings = Settings(burn_in, method, thin)
-    generators = as_generator(random_state).spawn(n_chains)
-    chains = run(prepared.likelihood, prior, settings, n_iter, generators, n_jobs, progress, checkpoint)
+    options = Options(link, method, n_iter, burn_in, thin, n_chains, scale)
+    family = None if isinstance(covariance, str) else covariance
+    fit = fit_prepared(prepared, options, names, family, n_jobs, random_state, checkpoint, progress)
+    _warn_if_unconverged(fit)
+    return fit
+
+
+class Options(NamedTuple):
+    """How a fit runs: arguments of `fit_probit`, checked."""
+
+    link: str = "probit"
+    method: str = "hmc"
+    n_iter: int = 1000
+    burn_in: int = 200
+    thin: int = 1
+    n_chains: int = 2
+    scale: float = 1.0
+
+
+def fit_prepared(
+    prepared: Prepared,
+    options: Options,
+    names: tuple[str, ...] | None = None,
+    family: CovarianceFamily | None = None,
+    n_jobs: int | None = None,
+    random_state: RandomState = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+) -> ProbitFit:
+    """Run the chains and put them together."""
+    prior = wide_prior(options.scale) if prepared.wide else default_prior(options.scale)
+    if family is not None:
+        prior = prior._replace(family=family)
+    settings = Settings(options.burn_in, options.method, options.thin)
+    generators = as_generator(random_state).spawn(options.n_chains)
+    chains = run(prepared.likelihood, prior, settings, options.n_iter, generators, n_jobs, progress, checkpoint)
     info = {
         "version": __version__,
-        "method": method,
-        "link": link,
-        "n_iter": n_iter,
-        "burn_in": burn_in,
-        "thin": thin,
-        "n_chains": n_chains,
-        "scale": float(scale),
+        **options._asdict(),
         "covariance": "diagonal" if prepared.wide else "full",
         "random_state": seed_of(random_state),
     }
-    fit = _gather(chains, prepared, link, names, info)
-    _warn_if_unconverged(fit)
-    return fit
+    return _gather(chains, prepared, options.link, names, info)
 
 
 def _warn_if_unconverged(fit: ProbitFit) -> None:

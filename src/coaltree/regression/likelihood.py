@@ -169,6 +169,58 @@ class SparseLikelihood(Likelihood):
         return [*parts, self.shift, self.signs, self.weights]
 
 
+@dataclass(frozen=True, eq=False)
+class OwnLikelihood(Likelihood):
+    """Features that all outcomes share, `rows` (N, 1 + S), and C features of which every outcome has its own.
+
+    θ_j holds the intercept, S shared and C own coefficients; the latter are alike over the tree as the others are.
+    """
+
+    own: Floats = field(default_factory=lambda: np.zeros((0, 0, 0)))  # (C, N, P)
+
+    @property
+    def n_features(self) -> int:
+        """S + C."""
+        return int(self.rows.shape[1]) - 1 + len(self.own)
+
+    def forward(self, block: slice, theta: Floats, out: Floats) -> Floats:
+        """η of a block of rows, (n, P), into `out`."""
+        n_shared = self.rows.shape[1]
+        np.matmul(self.rows[block], theta[:, :n_shared].T, out=out)
+        for c, own in enumerate(self.own):
+            out += own[block] * theta[:, n_shared + c]
+        return out
+
+    def backward(self, block: slice, values: Floats) -> Floats:
+        """Σ_i values_ij x_ij over a block of rows, (P, 1 + S + C)."""
+        mine = np.einsum("ij,cij->jc", values, self.own[:, block])
+        return np.hstack([values.T @ self.rows[block], mine])
+
+    def _rows_of(self, j: int) -> Floats:
+        return np.hstack([self.rows, self.own[:, :, j].T])
+
+    def curvature(self, theta: Floats) -> Floats:
+        """Minus the Hessian, one block an outcome."""
+        bend = self.bend(theta)
+        rows = [self._rows_of(j) for j in range(len(theta))]
+        return np.stack([(rows[j] * bend[:, [j]]).T @ rows[j] for j in range(len(theta))])
+
+    def gram(self, part: slice) -> Floats:
+        """Σ_i w_i x_ij x_ijᵀ of a part of the features, the mean over outcomes."""
+        weights = self.weights[:, None]
+        every = (self._rows_of(j)[:, 1:][:, part] for j in range(self.n_outcomes))
+        return np.asarray(sum((rows * weights).T @ rows for rows in every) / self.n_outcomes)
+
+    def of_outcome(self, j: int) -> Likelihood:
+        """The likelihood of one outcome alone, labels (N, 1)."""
+        one = slice(j, j + 1)
+        return replace(self, signs=np.ascontiguousarray(self.signs[:, one]), own=self.own[:, :, one])
+
+    def digest(self) -> list[npt.NDArray[Any]]:
+        """All arrays that decide its values."""
+        return [*super().digest(), self.own]
+
+
 def penalised_mode(likelihood: Likelihood, precision: Floats, n_steps: int = 50) -> Floats:
     """Maximise l(θ) − ½ Σ_jk precision_k θ_jk² by Newton's method, each outcome with a step of its own; (P, K+1)."""
     theta = np.zeros((likelihood.n_outcomes, likelihood.n_features + 1))
