@@ -133,7 +133,7 @@ class Column:
             )
         absent = position.get(MISSING, 0)
         codes = np.array([absent if cell is None else position[cell] for cell in cells])
-        return (codes[:, None] == np.arange(1, len(self.levels))).astype(np.float64)
+        return np.asarray(codes[:, None] == np.arange(1, len(self.levels)), dtype=np.float64)
 
 
 def _texts(values: npt.NDArray[Any]) -> list[str | None]:

@@ -93,11 +93,15 @@ class ProbitFit:
 
     def predict_node(self, X: Any, node: int, return_std: bool = False) -> Any:
         """Posterior mean probability under the model of one node of `tree`, (N,)."""
+        result = self._predict(self._check(X), self.weights_of_node(node), return_std)
+        return tuple(part[:, 0] for part in result) if return_std else result[:, 0]
+
+    def weights_of_node(self, node: int) -> Floats:
+        """The weights of outcomes in a node's model, (1, P)."""
         n_nodes = len(self.node_weights)
         if not 0 <= check_count(node, "node", at_least=0) < n_nodes:
             raise ValueError(f"node must be below {n_nodes}, the number of nodes of the tree, got {node}.")
-        result = self._predict(self._check(X), self.node_weights[[node]], return_std)
-        return tuple(part[:, 0] for part in result) if return_std else result[:, 0]
+        return self.node_weights[[node]]
 
     def _check(self, X: Any) -> Any:
         array, n_features = as_features(X), self.coef_draws.shape[-1]

@@ -194,10 +194,7 @@ def _left_out(fit: ProbitFit, shared: Floats, own: Floats, signs: links.Signs, w
     intercept = fit.intercept_draws.reshape(len(coef), -1)
     drawn = np.linspace(0, len(coef) - 1, min(len(coef), N_PREDICTIVE)).round().astype(int)
     values = np.stack(
-        [
-            links.log_link(signs * _predictor(shared, own, coef[s], intercept[s]), links.LINKS[fit.link])
-            for s in drawn
-        ]
+        [links.log_link(signs * _predictor(shared, own, coef[s], intercept[s]), links.LINKS[fit.link]) for s in drawn]
     )
     # Weights 1/p, cut at the root of their number times their mean (Ionides 2008).
     log_w = -values

@@ -43,7 +43,7 @@ def log_prior(theta: Floats, A: Floats, frame: Frame, intercept: float) -> float
     """log p(μ, β | tree, σ, s₀, τ, λ), up to what only λ says; `frame` belongs to A."""
     scaled = theta[:, 1:] / frame.widths
     fit = float(np.sum((A @ scaled) * scaled)) + intercept * float(theta[:, 0] @ theta[:, 0])
-    return 0.5 * (scaled.shape[1] * frame.log_det_outcomes - fit)
+    return 0.5 * (float(scaled.shape[1]) * frame.log_det_outcomes - float(fit))
 
 
 def prior_gradient(theta: Floats, A: Floats, widths: Floats, intercept: float) -> Floats:
