@@ -149,7 +149,12 @@ def test_one_outcome_without_comparison(tables, tmp_path):
     drop = ("--drop", "stroke,ulcer,noise", "--drop", '"angina, unstable"')
     result = invoke("regress", "--features", x, "--outcomes", y, "--id-column", "id", "--out", out, *arguments, *drop)
     assert result.exit_code == 0, result.output
-    assert sorted(path.name for path in out.iterdir()) == ["coefficients.csv", "report.html", "summary.json"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "coefficients.csv",
+        "model.npz",
+        "report.html",
+        "summary.json",
+    ]
     assert {row["feature"] for row in read_csv(out / "coefficients.csv")} == {"(intercept)", "age", "weight"}
     assert "How well it predicts" not in (out / "report.html").read_text(encoding="utf-8")
 
@@ -209,13 +214,15 @@ GOOD_X, GOOD_Y = [["id", "a"], ["p", 1], ["q", 2], ["r", 4]], [["id", "o"], ["p"
     ("x", "y", "options", "message"),
     [
         (GOOD_X, GOOD_Y[:3], {"drop": ("id",)}, "3 rows and the outcomes 2"),
-        (GOOD_X, GOOD_Y, {}, "Columns with text: 'id'"),
+        (GOOD_X, GOOD_Y, {}, "X column 'id' holds text of 3 levels in 3 rows"),
         (GOOD_X, GOOD_Y, {"id_column": "name"}, "is not a column"),
         (GOOD_X, [["id", "o"], ["x", 0], ["y", 1]], {"id_column": "id"}, "No 'id' is in both"),
         (GOOD_X, [["id", "o"], ["p", 0], ["p", 1]], {"id_column": "id"}, "have the same name 'p'"),
-        (GOOD_X, [["id", "o"], ["p", 0], ["q", 2], ["r", 0]], {"id_column": "id"}, "Outcome 'o' of row 'q' is 2"),
+        (GOOD_X, [["id", "o"], ["p", 0], ["q", 2], ["r", 0]], {"id_column": "id"}, "outcome o holds 2"),
         (GOOD_X, [["id", "o"], ["p", 1], ["q", 1], ["r", 1]], {"id_column": "id"}, "No outcome has both"),
-        ([["id", "a"], ["p", ""], ["q", 2], ["r", 4]], GOOD_Y, {"id_column": "id"}, "Impute them first"),
+        ([["id", "a"], ["p", ""], ["q", ""], ["r", ""]], GOOD_Y, {"id_column": "id"}, "'a' holds no value at all"),
+        ([["id", "a"], ["p", 1], ["q", "inf"], ["r", 4]], GOOD_Y, {"id_column": "id"}, "'a' holds infinite values"),
+        (GOOD_X, [["id", "o"], ["p", "maybe"], ["q", "no"], ["r", 1]], {"id_column": "id"}, "o holds 'maybe'"),
         (GOOD_X, GOOD_Y, {"id_column": "id", "drop": ("b",)}, "'b', in neither"),
         (GOOD_X, GOOD_Y, {"id_column": "id", "drop": ("o",)}, "No column is left"),
         ([["", "a"], ["p", 1], ["q", 2]], [["", "o"], ["p", 0], ["z", 1]], {}, "Row 2 is called 'q' in the features"),
@@ -231,7 +238,7 @@ def test_bad_tables(tmp_path, x, y, options, message):
         ("--folds", "1"),
         ("--folds", "1000"),
         ("--burn-in", "5000"),
-        ("--baselines", "boosting"),
+        ("--baselines", "bagging"),
         ("--jobs", "0"),
         ("--seed", "-1"),
         ("--iterations", "many"),

@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coaltree.randomness import RandomState, as_generator, seed_of
-from coaltree.regression.encoding import Encoding, columns_of, is_frame, needs_encoding
+from coaltree.regression.encoding import Encoding, as_outcomes, columns_of, is_frame, needs_encoding
 from coaltree.regression.fit import Options, ProbitFit, fit_probit
 from coaltree.regression.keeping import read_model, write_model
 from coaltree.regression.links import LINKS, quantile
@@ -172,8 +172,11 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_choice(self.features, "features", FEATURES)
         X = self._check_features(X, reset=True)
+        names = None
+        if isinstance(y, Mapping) or is_frame(y):
+            y, names = as_outcomes(y)
         labels, self.classes_, self._binary = _encode(y)
-        self.outcome_names_ = None if not is_frame(labels) else tuple(map(str, labels.columns))
+        self.outcome_names_ = names
         options: dict[str, Any] = {
             "link": self.link,
             "scale": self.scale,
@@ -191,6 +194,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             n_jobs=self.n_jobs,
             random_state=self.random_state,
             checkpoint=self.checkpoint,
+            outcome_names=names,
             progress=bool(self.verbose),
             **options,
         )

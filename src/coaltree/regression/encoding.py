@@ -154,10 +154,11 @@ def _learn_column(name: str, values: npt.NDArray[Any]) -> Column:
     cells = list(values)
     missing = any(cell is None for cell in cells)
     levels, counts = np.unique([cell for cell in cells if cell is not None], return_counts=True)
-    if len(levels) > MOST_LEVELS or (len(levels) > 20 and len(levels) > 0.5 * len(cells)):
+    if len(levels) > min(MOST_LEVELS, max(2, len(cells) // 2)):
         raise ValueError(
             f"X column {name!r} holds text of {len(levels)} levels in {len(cells)} rows, such as {listed(levels[:3])}: "
-            f"at most {MOST_LEVELS} can be told apart. Leave the column out, or group its levels."
+            f"too many to learn from, at most {MOST_LEVELS} and half the rows. Leave the column out, group its levels, "
+            "or use it to name the rows."
         )
     ordered = [str(level) for level in levels]
     if len(ordered) == 2 and not missing:

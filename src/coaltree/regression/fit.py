@@ -19,7 +19,7 @@ from coaltree.posterior.ensemble import TreePosterior
 from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.regression import links
 from coaltree.regression.chain import ALBERT_CHIB, METHODS, Chain, Settings
-from coaltree.regression.diagnostics import bulk_ess, convergence_message, r_hat
+from coaltree.regression.diagnostics import FEWEST_DRAWS, bulk_ess, r_hat, verdict
 from coaltree.regression.preparation import Prepared, as_features, dense, prepare
 from coaltree.regression.prior import default_prior, wide_prior
 from coaltree.regression.run import run
@@ -75,6 +75,13 @@ class ProbitFit:
     def node_intercept(self) -> Floats:
         """Intercepts of all nodes, (2P−1,)."""
         return self.node_weights @ self.intercept
+
+    @property
+    def verdict(self) -> tuple[bool, str]:
+        """Whether the chains may be relied on, and why; a warning if not."""
+        names = self.outcome_names or tuple(str(j) for j in range(self.coef_draws.shape[2]))
+        ratio, size = self.diagnostics["theta_r_hat"], self.diagnostics["theta_bulk_ess"]
+        return verdict(ratio, size, names, self.coef_draws.shape[1])
 
     def __repr__(self) -> str:
         chains, draws, n_outcomes, n_features = self.coef_draws.shape
@@ -284,11 +291,8 @@ def fit_prepared(
 
 
 def _warn_if_unconverged(fit: ProbitFit) -> None:
-    n_outcomes, n_draws = fit.coef_draws.shape[2], fit.coef_draws.shape[1]
-    names = fit.outcome_names or tuple(str(j) for j in range(n_outcomes))
-    ratio, size = fit.diagnostics["theta_r_hat"], fit.diagnostics["theta_bulk_ess"]
-    message = convergence_message(ratio, size, names, n_draws)
-    if message is not None:
+    converged, message = fit.verdict
+    if not converged and fit.coef_draws.shape[1] >= FEWEST_DRAWS:
         from sklearn.exceptions import ConvergenceWarning  # slow to import
 
         warnings.warn(message, ConvergenceWarning, stacklevel=3)
