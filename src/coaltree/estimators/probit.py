@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coaltree.randomness import RandomState, as_generator, seed_of
-from coaltree.regression.encoding import Encoding, as_outcomes, columns_of, is_frame, needs_encoding
+from coaltree.regression.encoding import Encoding, as_outcomes, columns_of, is_frame, is_mapping, needs_encoding
 from coaltree.regression.fit import Options, ProbitFit, fit_probit
 from coaltree.regression.keeping import read_model, write_model
 from coaltree.regression.links import LINKS, quantile
@@ -173,7 +172,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_choice(self.features, "features", FEATURES)
         X = self._check_features(X, reset=True)
         names = None
-        if isinstance(y, Mapping) or is_frame(y):
+        if is_mapping(y) or is_frame(y):
             y, names = as_outcomes(y)
         labels, self.classes_, self._binary = _encode(y)
         self.outcome_names_ = names
@@ -315,11 +314,11 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_features(self, X: Any, reset: bool) -> Any:
         if reset:
-            named = isinstance(X, Mapping) or needs_encoding(X)
+            named = is_mapping(X) or needs_encoding(X)
             self.encoding_ = Encoding.learn(columns_of(X)) if named else None
             self._name_features()
         if self.encoding_ is not None:
-            if not isinstance(X, Mapping) and not is_frame(X):
+            if not is_mapping(X) and not is_frame(X):
                 raise ValueError(
                     "X must be a table with named columns, as the one the model was fitted to: its columns are "
                     "found by name. Pass a DataFrame."

@@ -99,8 +99,8 @@ def convergence_message(ratio: Floats, size: Floats, names: Sequence[str], n_dra
     return (
         f"Warning: The chains have not converged: {n_bad} of {n_seen} intercepts and coefficients have R-hat above "
         f"{HIGH}; the largest is {bad.max():.2f}, of outcome {names[worst]}, and the smallest effective number of "
-        f"draws {np.nanmin(size):.0f}. Intervals and the support of clades are not to be trusted yet; predictions suffer "
-        "less. Raise n_iter and burn_in, with thin to keep as many draws."
+        f"draws {np.nanmin(size):.0f}. Intervals and the support of clades are not to be trusted yet; predictions "
+        "suffer less. Raise n_iter and burn_in, with thin to keep as many draws."
     )
 
 

@@ -43,9 +43,14 @@ def is_frame(X: Any) -> bool:
     return hasattr(X, "columns") and hasattr(X, "__getitem__") and not hasattr(X, "tocsr")
 
 
+def is_mapping(X: Any) -> bool:
+    """Whether X maps names to columns; one format of sparse matrices is a dict too."""
+    return isinstance(X, Mapping) and not hasattr(X, "tocsr")
+
+
 def columns_of(X: Any) -> Columns:
     """Columns of a DataFrame or of a mapping: float64 with NaN, or text with None where an entry is missing."""
-    if isinstance(X, Mapping):
+    if is_mapping(X):
         return {str(name): _column(values) for name, values in X.items()}
     names = [str(name) for name in X.columns]
     repeated = sorted({name for name in names if names.count(name) > 1})

@@ -89,6 +89,7 @@ def grow_forest(X: Floats, Y: Floats, weights: Floats, rates: Floats, seed: int)
     known = ~np.isnan(Y)
     deviation = np.sqrt(rates * (1.0 - rates))
     targets = np.where(known, Y, rates) / deviation
+    targets = targets[:, 0] if n_outcomes == 1 else targets  # scikit-learn wants one outcome as a vector
     rows = np.ascontiguousarray(X, dtype=np.float32)
     smallest = 1 + n * n_outcomes * N_TREES // MOST_NUMBERS
     sizes = sorted({max(size, smallest) for size in LEAF_SIZES if size <= max(n // 20, 1)})

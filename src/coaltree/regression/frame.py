@@ -115,14 +115,14 @@ class Frame:
         beta = theta[:, 1:]
         q = np.empty_like(theta)
         q[:, 0] = (theta[:, 0] + np.einsum("jk,jk->j", self.pilot.shear, beta)) * self.intercept_root
-        q[:, 1:] = self.root * (self.vectors.T @ self.basis.rotate(self.scale * beta / self.widths))
+        q[:, 1:] = self._between(self.basis.rotate(self.scale * beta / self.widths), self.root)
         return np.asarray(q - self.mean)
 
     def colour(self, q: Floats) -> Floats:
         """q → θ."""
         q = q + self.mean
         theta = np.empty_like(q)
-        beta = self.basis.rotate_back(self.vectors @ (q[:, 1:] / self.root)) * self.widths / self.scale
+        beta = self.basis.rotate_back(self._between(q[:, 1:], 1.0 / self.root)) * self.widths / self.scale
         theta[:, 1:] = beta
         theta[:, 0] = q[:, 0] / self.intercept_root - np.einsum("jk,jk->j", self.pilot.shear, beta)
         return theta
@@ -137,5 +137,15 @@ class Frame:
         out = np.empty_like(sheared)
         out[:, 0] = sheared[:, 0] / self.intercept_root
         turned = self.basis.rotate(sheared[:, 1:] * self.widths / self.scale)
-        out[:, 1:] = (self.vectors.T @ turned) / self.root
+        out[:, 1:] = self._between(turned, 1.0 / self.root)
         return out
+
+    def _between(self, values: Floats, factors: Floats) -> Floats:
+        """Multiply by `factors` along the eigenvectors E, and turn back: close A give close results, unlike close E."""
+        return np.asarray(self.vectors @ (factors * (self.vectors.T @ values)))
+
+    def draw(self, rng: np.random.Generator) -> Floats:
+        """A standard normal q, drawn among features and turned: signs and order of eigenvectors do not matter."""
+        q = rng.standard_normal(self.mean.shape)
+        q[:, 1:] = self.basis.rotate(q[:, 1:])
+        return q

@@ -41,7 +41,9 @@ class AllOutcomes(BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = features.shape[1]
         if len(self.kept_):
             rng = as_generator(self.random_state)
-            self._learn(features, np.ascontiguousarray(outcomes[:, self.kept_]), self.rates_[self.kept_], rng)
+            rows = known[:, self.kept_].any(axis=1)
+            labels = np.ascontiguousarray(outcomes[np.ix_(rows, self.kept_)])
+            self._learn(features[rows], labels, self.rates_[self.kept_], rng)
         return self
 
     def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:

@@ -73,9 +73,8 @@ def _path(X: Floats, Y: Floats, weights: Floats, rates: Floats, power: float) ->
         fit = -np.einsum("ij,ij->j", known, np.logaddexp(0.0, -np.sign(signs) * eta))
         return eta, fit - 0.5 * penalty * (theta**2).sum(axis=1)
 
-    caution = np.ones(Y.shape[1])
     for variance in VARIANCES:
-        penalty = spread / variance
+        penalty, caution = spread / variance, np.ones(Y.shape[1])
         eta, now = height(mu, theta, penalty)
         for _ in range(N_STEPS):
             p = expit(eta)
@@ -85,7 +84,7 @@ def _path(X: Floats, Y: Floats, weights: Floats, rates: Floats, power: float) ->
             new_theta = theta + (residual.T @ turned - penalty * theta) / (bend[:, None] * d + penalty)
             new_eta, new = height(new_mu, new_theta, penalty)
             # Rows that matter have more curvature than the mean: a step too far is taken back and made shorter.
-            better = new >= now
+            better = new >= now - 1e-9 * np.abs(now)  # at the top all steps are level
             mu, now, eta = np.where(better, new_mu, mu), np.where(better, new, now), np.where(better, new_eta, eta)
             theta = np.where(better[:, None], new_theta, theta)
             caution = np.where(better, np.maximum(0.8 * caution, 1.0), 3.0 * caution)

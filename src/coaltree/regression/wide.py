@@ -92,7 +92,7 @@ class WideChain(Chain):
             if better.all() and gain < 0.01:
                 break
         frame = Frame(self.make_pilot(point.theta), basis, widths, A, self.intercept)
-        theta = point.theta + frame.colour(self.rng.standard_normal(theta.shape)) - frame.colour(np.zeros_like(theta))
+        theta = point.theta + frame.colour(frame.draw(self.rng)) - frame.colour(np.zeros_like(theta))
         beta = np.ascontiguousarray(theta[:, 1:])
         unknowns = learn.first_guess(beta, self.prior.family, None) if n_outcomes > 1 else None
         spread = max(float(np.sqrt(np.mean(beta.mean(axis=0) ** 2))), 1e-3)
@@ -144,7 +144,7 @@ class WideChain(Chain):
 
         angle = 0.5 * math.pi * (0.8 + 0.4 * rng.random()) / n_steps
         cosine, sine = math.cos(angle), math.sin(angle)
-        q, p = frame.whiten(start.theta), rng.standard_normal(start.theta.shape)
+        q, p = frame.whiten(start.theta), frame.draw(rng)
         log_u = -rng.exponential()
         before = energy(p, start)
         p = p + 0.5 * angle * force(start.gradient, start.theta, q)
