@@ -38,7 +38,7 @@ Fit = Callable[[Any, Floats, Floats], ProbitFit]
 MODELS = ("forest", "ridge", "linear")
 N_FOLDS = 5
 # Iterations of the linear model in a fold, and how many of them are dropped: a mean prediction needs no more.
-FOLD_ITERATIONS, FOLD_BURN_IN = 200, 100
+FOLD_ITERATIONS, FOLD_BURN_IN = 150, 75
 MOST_COMPONENTS = 5
 # Log odds further out say no more.
 FURTHEST = 8.0
