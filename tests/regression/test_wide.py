@@ -15,6 +15,7 @@ from coaltree.regression.preparation import scale_features, sparse_likelihood
 from coaltree.regression.prior import outcome_precision, sample_prior, wide_prior
 from coaltree.regression.wide import WideChain
 from tests.model.invariance import LIMIT
+from tests.regression.test_calibration import worst
 from tests.seeds import seed
 
 PRIOR = wide_prior(0.7)._replace(intercept_sd=1.2)
@@ -114,6 +115,36 @@ def test_a_wrong_prior_of_intercepts_is_noticed():
         chain.intercept *= 20.0
 
     assert np.abs(drift(4, 80, 74, spoil)).max() > LIMIT
+
+
+def ranks(n_replicates, n, n_outcomes, burn_in, thin, n_kept=24, prior=PRIOR):
+    """Fractions of draws below the truth, (replicates, quantities), ties broken at random."""
+    found = []
+    for replicate in range(n_replicates):
+        rng = np.random.default_rng([seed(87), replicate])
+        hyper, theta, labels = simulate(n_outcomes, rng, n)
+        n_first = len(statistics(hyper, theta, labels)) - n_outcomes - 1  # unknowns, and their squares
+        truth = statistics(hyper, theta, labels)[: n_first // 2]
+        chain = WideChain(labels, prior, Settings(burn_in), rng)
+        below = np.zeros(len(truth))
+        for step in range(burn_in + n_kept * thin):
+            chain.advance()
+            if step >= burn_in and (step - burn_in) % thin == thin - 1:
+                drawn = statistics(chain.moving.hyper, chain.moving.point.theta, labels)[: n_first // 2]
+                below += (drawn < truth) + rng.random(len(truth)) * (drawn == truth)
+        found.append((below + rng.random(len(truth))) / (n_kept + 1))
+    return np.array(found)
+
+
+@pytest.mark.slow
+def test_ranks_are_uniform():
+    """Simulation-based calibration: 100 replicates, every unknown."""
+    assert worst(ranks(100, 60, 5, burn_in=80, thin=6)) < LIMIT
+
+
+@pytest.mark.slow
+def test_another_prior_is_noticed():
+    assert worst(ranks(40, 40, 4, burn_in=40, thin=3, prior=PRIOR._replace(spread_scale=0.02))) > LIMIT
 
 
 def wide_tables(kind, n, n_features, rng):
