@@ -149,7 +149,12 @@ def test_one_outcome_without_comparison(tables, tmp_path):
     drop = ("--drop", "stroke,ulcer,noise", "--drop", '"angina, unstable"')
     result = invoke("regress", "--features", x, "--outcomes", y, "--id-column", "id", "--out", out, *arguments, *drop)
     assert result.exit_code == 0, result.output
-    assert sorted(path.name for path in out.iterdir()) == ["coefficients.csv", "report.html", "summary.json"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "coefficients.csv",
+        "model.npz",
+        "report.html",
+        "summary.json",
+    ]
     assert {row["feature"] for row in read_csv(out / "coefficients.csv")} == {"(intercept)", "age", "weight"}
     assert "How well it predicts" not in (out / "report.html").read_text(encoding="utf-8")
 
@@ -167,6 +172,89 @@ def test_interrupted_comparison_leaves_the_fit(tables, tmp_path, monkeypatch):
     assert "coefficients.csv" in {path.name for path in out.iterdir()}
     assert "auc.csv" not in {path.name for path in out.iterdir()}
     assert "interrupted" in (out / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Tables as people have them: words, levels, gaps; and a model that was kept."""
+    folder = tmp_path_factory.mktemp("mixed")
+    rng = np.random.default_rng(seed(52))
+    n = 80
+    age, sex, site = rng.normal(50, 10, n), rng.choice(["m", "f"], n), rng.choice([*"abc"], n)
+    eta = (age - 50) / 10 + (sex == "m")
+    rows = [[f"p{i}", "" if i % 9 == 0 else f"{age[i]:.2f}", sex[i], site[i]] for i in range(n)]
+    words = np.where(eta + rng.normal(size=n) > 0, "yes", "no")
+    labels = [[f"p{i}", words[i], int(eta[i] > 1), 0] for i in range(n)]
+    x = write_csv(folder / "x.csv", ["id", "age", "sex", "site"], rows)
+    y = write_csv(folder / "y.csv", ["id", "died", "ill", "never"], labels)
+    out = folder / "out"
+    options = ("--folds", 0, "--iterations", 40, "--burn-in", 20, "--chains", 1, "--checkpoint", folder / "kept")
+    result = invoke("regress", "--features", x, "--outcomes", y, "--id-column", "id", "--out", out, *options)
+    assert result.exit_code == 0, result.output
+    return folder, out, rows, result
+
+
+def test_words_levels_and_gaps(mixed):
+    folder, out, _, result = mixed
+    assert "one class only are left out, of the tree too: 'never'" in result.text
+    assert "Missing values of 'age' are filled in" in result.text
+    assert "Warning: chains of 20 kept draws are too short" in result.text
+    names = {row["feature"] for row in read_csv(out / "coefficients.csv")}
+    assert {"age", "age (missing)", "sex = m"} < names
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "Predict new rows" in page
+    assert "Warning: chains of 20 kept draws are too short" in page
+    assert len(list((folder / "kept").glob("final-*.npz"))) == 1
+
+
+def test_a_kept_model_predicts_new_rows(mixed, tmp_path):
+    _, out, rows, _ = mixed
+    new = write_csv(tmp_path / "new.csv", ["site", "id", "sex", "age"], [[r[3], r[0], r[2], r[1]] for r in rows[:7]])
+    done = invoke("regress", "predict", out / "model.npz", new, "--id-column", "id", "--out", tmp_path / "p.csv")
+    assert done.exit_code == 0, done.output
+    told = read_csv(tmp_path / "p.csv")
+    assert [row["id"] for row in told] == [f"p{i}" for i in range(7)]
+    import pandas as pd
+
+    model = ct.CoalescentProbit.load(out / "model.npz")
+    table = pd.DataFrame(rows[:7], columns=["id", "age", "sex", "site"]).replace("", None)
+    expected = model.predict_proba(table)
+    np.testing.assert_allclose([[float(row["died"]), float(row["ill"])] for row in told], expected, atol=1e-6)
+    assert all(0 < float(row["died sd"]) < 0.6 for row in told)
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "message"),
+    [
+        (["age", "sex"], [50, "m"], "X lacks the columns 'site'"),
+        (["age", "sex", "site"], [50, "m", "z"], "'site' holds 'z', which the model has not seen"),
+        (["age", "sex", "site"], ["old", "m", "a"], "'age' held numbers"),
+    ],
+)
+def test_new_rows_that_do_not_fit(mixed, tmp_path, header, row, message):
+    new = write_csv(tmp_path / "new.csv", header, [row, row])
+    result = invoke("regress", "predict", mixed[1] / "model.npz", new, "--out", tmp_path / "p.csv")
+    assert result.exit_code == 2
+    assert message in result.text
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_a_model_that_is_cut_off(mixed, tmp_path):
+    _, out, _, _ = mixed
+    cut = tmp_path / "model.npz"
+    cut.write_bytes((out / "model.npz").read_bytes()[:-200])
+    result = invoke("regress", "predict", cut, tmp_path / "new.csv")
+    assert result.exit_code == 2
+    assert "damaged or was not written by coaltree" in result.text
+    result = invoke("regress", "predict", tmp_path / "none.npz", tmp_path / "new.csv")
+    assert result.exit_code == 2
+    assert "is not there" in result.text
+
+
+def test_what_is_needed_is_named(tables):
+    result = invoke("regress", "--features", tables[0])
+    assert result.exit_code == 2
+    assert "--outcomes" in result.text
 
 
 # ---- matching rows
@@ -209,13 +297,15 @@ GOOD_X, GOOD_Y = [["id", "a"], ["p", 1], ["q", 2], ["r", 4]], [["id", "o"], ["p"
     ("x", "y", "options", "message"),
     [
         (GOOD_X, GOOD_Y[:3], {"drop": ("id",)}, "3 rows and the outcomes 2"),
-        (GOOD_X, GOOD_Y, {}, "Columns with text: 'id'"),
+        (GOOD_X, GOOD_Y, {}, "X column 'id' holds text of 3 levels in 3 rows"),
         (GOOD_X, GOOD_Y, {"id_column": "name"}, "is not a column"),
         (GOOD_X, [["id", "o"], ["x", 0], ["y", 1]], {"id_column": "id"}, "No 'id' is in both"),
         (GOOD_X, [["id", "o"], ["p", 0], ["p", 1]], {"id_column": "id"}, "have the same name 'p'"),
-        (GOOD_X, [["id", "o"], ["p", 0], ["q", 2], ["r", 0]], {"id_column": "id"}, "Outcome 'o' of row 'q' is 2"),
+        (GOOD_X, [["id", "o"], ["p", 0], ["q", 2], ["r", 0]], {"id_column": "id"}, "outcome o holds 2"),
         (GOOD_X, [["id", "o"], ["p", 1], ["q", 1], ["r", 1]], {"id_column": "id"}, "No outcome has both"),
-        ([["id", "a"], ["p", ""], ["q", 2], ["r", 4]], GOOD_Y, {"id_column": "id"}, "Impute them first"),
+        ([["id", "a"], ["p", ""], ["q", ""], ["r", ""]], GOOD_Y, {"id_column": "id"}, "'a' holds no value at all"),
+        ([["id", "a"], ["p", 1], ["q", "inf"], ["r", 4]], GOOD_Y, {"id_column": "id"}, "'a' holds infinite values"),
+        (GOOD_X, [["id", "o"], ["p", "maybe"], ["q", "no"], ["r", 1]], {"id_column": "id"}, "o holds 'maybe'"),
         (GOOD_X, GOOD_Y, {"id_column": "id", "drop": ("b",)}, "'b', in neither"),
         (GOOD_X, GOOD_Y, {"id_column": "id", "drop": ("o",)}, "No column is left"),
         ([["", "a"], ["p", 1], ["q", 2]], [["", "o"], ["p", 0], ["z", 1]], {}, "Row 2 is called 'q' in the features"),
@@ -231,7 +321,7 @@ def test_bad_tables(tmp_path, x, y, options, message):
         ("--folds", "1"),
         ("--folds", "1000"),
         ("--burn-in", "5000"),
-        ("--baselines", "boosting"),
+        ("--baselines", "bagging"),
         ("--jobs", "0"),
         ("--seed", "-1"),
         ("--iterations", "many"),

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from coaltree._version import __version__
-from coaltree.cli import cluster, demo, records, regress
+from coaltree.cli import cluster, demo, records, regression
 from coaltree.cli.fit import FitOptions
 from coaltree.cli.folder import FolderError
 from coaltree.cli.table import TableError
@@ -178,64 +178,7 @@ def _as_noise(text: str) -> str | float:
     return noise
 
 
-@app.command(name="regress")
-def _regress(
-    context: typer.Context,
-    features: Annotated[Path, typer.Option(help="CSV, TSV, Parquet or npy: numbers, one row per case.")],
-    outcomes: Annotated[Path, typer.Option(help="The same for outcomes: 0 or 1, empty where unknown.")],
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
-    id_column: Annotated[
-        str | None, typer.Option(help="Column of both tables that identifies a row; else rows are in the same order.")
-    ] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out: a,b,c.")] = None,
-    folds: Annotated[int, typer.Option(min=0, help="Folds of the comparison; 0 leaves it out.")] = 10,
-    iterations: Annotated[int, typer.Option(min=2, help="Iterations of every chain.")] = 1000,
-    burn_in: Annotated[int, typer.Option(min=0, help="Iterations to drop.")] = 300,
-    chains: Annotated[int, typer.Option(min=1, help="Chains of the final fit; one in every fold.")] = 2,
-    baselines: Annotated[
-        str, typer.Option(help="Methods to compare with, a,b,c; none, or all (a random forest takes long).")
-    ] = regress.DEFAULT_BASELINES,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same results.")] = 0,
-    jobs: Annotated[int, typer.Option(min=-1, help="Fits side by side; -1 for all processors.")] = 1,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder that keeps finished folds, so that an interrupted run can go on.")
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what this command wrote into the folder before.")
-    ] = False,
-) -> None:
-    """Predict many binary outcomes together over a learned tree, and compare with one model an outcome."""
-    if burn_in >= iterations:
-        raise typer.BadParameter(f"must be below --iterations {iterations}.", param_hint="--burn-in")
-    if folds == 1:
-        raise typer.BadParameter("must be 0 or at least 2.", param_hint="--folds")
-    if jobs == 0:
-        raise typer.BadParameter("must be -1 or at least 1.", param_hint="--jobs")
-    try:
-        chosen = regress.choose_baselines(baselines)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--baselines") from error
-    options = regress.RegressOptions(folds, iterations, burn_in, chains, chosen, seed, jobs)
-    try:
-        regress.run(
-            features,
-            outcomes,
-            out,
-            options,
-            id_column=id_column,
-            drop=drop or (),
-            overwrite=overwrite,
-            checkpoint=checkpoint,
-            command=cluster.command_line(context),
-        )
-    except TableError as error:
-        raise typer.BadParameter(str(error), param_hint="--features, --outcomes") from error
-    except FolderError as error:
-        raise typer.BadParameter(str(error), param_hint="--out") from error
-    except ValueError as error:  # the library names the argument and the fix
-        raise typer.BadParameter(str(error)) from error
-
-
+app.add_typer(regression.app, name="regress")
 app.add_typer(records.app, name="records")
 
 

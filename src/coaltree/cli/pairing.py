@@ -10,15 +10,27 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.cli.table import MOST_NAMED, Table, TableError, column_names, listed, read_numbers
+from coaltree.cli import table as tables
+from coaltree.cli.table import TableError, column_names, listed
+from coaltree.regression.encoding import Columns, Encoding, as_outcomes, columns_of
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class Table(NamedTuple):
+    """Columns by name, numbers or text, and the names of the rows."""
+
+    columns: Columns
+    ids: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 class Data(NamedTuple):
     """Features and outcomes of the same rows."""
 
-    X: Floats  # (N, K)
+    columns: Columns  # features as they came
+    X: Floats  # (N, K), encoded
     Y: Floats  # (N, P): 0, 1 or NaN
     ids: tuple[str, ...]
     features: tuple[str, ...]
@@ -29,34 +41,59 @@ class Data(NamedTuple):
 def read_data(features: Path, outcomes: Path, id_column: str | None = None, drop: Sequence[str] = ()) -> Data:
     """Read both tables and bring their rows together: by id if a column is named, else in the order of the files."""
     unwanted = [name.strip() for row in csv.reader(drop, skipinitialspace=True) for name in row if name.strip()]
-    tables, unknown = [], set(unwanted)
+    found, unknown = [], set(unwanted)
     for path in (features, outcomes):
         # Which of the two tables a column to drop is in is not known before reading.
         everything = column_names(path)
-        tables.append(read_numbers(path, id_column, drop=[name for name in unwanted if name in everything]))
+        found.append(read_columns(path, id_column, [name for name in unwanted if name in everything]))
         unknown -= everything
     if unknown:
         raise TableError(f"--drop names {listed(sorted(unknown))}, in neither of the tables.")
-    left, right = tables
-    X, Y, ids, notes = _matched(left, right, id_column)
-    _check_features(X, left.features)
-    _check_outcomes(Y, right.features, ids)
-    constant = [name for name, width in zip(left.features, np.ptp(X, axis=0), strict=True) if width == 0.0]
+    left, right = found
+    rows, others, ids, notes = _matched(left, right, id_column)
+    if len(ids) < 2:
+        raise TableError(f"{len(ids)} row is left; a regression needs at least 2.")
+    columns = {name: values[rows] for name, values in left.columns.items()}
+    try:
+        encoding = Encoding.learn(columns)
+        Y, names = as_outcomes({name: values[others] for name, values in right.columns.items()})
+        X = encoding.encode(columns)
+    except ValueError as error:
+        raise TableError(f"{error} (--drop leaves columns out, --id-column names the rows.)") from error
+    Y, names, remarks = _two_classes(Y, names)
+    notes += remarks
+    constant = [name for name, width in zip(encoding.names, np.ptp(X, axis=0), strict=True) if width == 0.0]
     if constant:
         notes.append(f"Features with one value only get the coefficient 0: {listed(constant)}.")
+    gaps = [column.name for column in encoding.columns if column.missing]
+    if gaps:
+        notes.append(f"Missing values of {listed(gaps)} are filled in, and a feature says where they were missing.")
     n_missing = int(np.isnan(Y).sum())
     if n_missing:
         notes.append(f"{n_missing:,} of {Y.size:,} labels are missing; those rows count for the other outcomes.")
-    return Data(X, Y, ids, left.features, right.features, tuple(notes))
+    return Data(columns, X, Y, ids, encoding.names, names, tuple(notes))
 
 
-def _matched(left: Table, right: Table, id_column: str | None) -> tuple[Floats, Floats, tuple[str, ...], list[str]]:
+def read_columns(path: Path, id_column: str | None, drop: Sequence[str] = ()) -> Table:
+    """Read a file: numbers as numbers, all else as text."""
+    raw = tables._read(path, None)
+    if not raw.columns or len(raw.columns[0]) == 0:
+        raise TableError(f"{path} has no rows. Give a table with one row per case.")
+    notes = list(raw.notes)
+    id_column = tables._choose_ids(raw, id_column, notes)
+    chosen = tables._choose_columns(raw.names, id_column, (), drop)
+    ids = tables._row_names(raw, id_column)
+    return Table(columns_of({raw.names[j]: raw.columns[j] for j in chosen}), ids, tuple(notes))
+
+
+def _matched(left: Table, right: Table, id_column: str | None) -> tuple[Ints, Ints, tuple[str, ...], list[str]]:
     notes = list(dict.fromkeys((*left.notes, *right.notes)))
     if id_column is None:
-        if len(left.X) != len(right.X):
+        if len(left.ids) != len(right.ids):
             raise TableError(
-                f"The features have {len(left.X):,} rows and the outcomes {len(right.X):,}. Without --id-column rows "
-                "are matched by their order, so both need the same number; or name the column that identifies a row."
+                f"The features have {len(left.ids):,} rows and the outcomes {len(right.ids):,}. Without --id-column "
+                "rows are matched by their order, so both need the same number; or name the column that identifies a "
+                "row."
             )
         if left.ids != right.ids and left.notes and right.notes:
             i = next(i for i, (a, b) in enumerate(zip(left.ids, right.ids, strict=True)) if a != b)
@@ -64,7 +101,8 @@ def _matched(left: Table, right: Table, id_column: str | None) -> tuple[Floats, 
                 f"Row {i + 1} is called {left.ids[i]!r} in the features and {right.ids[i]!r} in the outcomes. Give the "
                 "column of names a name and pass it as --id-column, or remove it to match rows by order."
             )
-        return left.X, right.X, left.ids, notes
+        every = np.arange(len(left.ids))
+        return every, every, left.ids, notes
     position = {name: i for i, name in enumerate(right.ids)}
     common = [(i, position[name]) for i, name in enumerate(left.ids) if name in position]
     if not common:
@@ -76,30 +114,17 @@ def _matched(left: Table, right: Table, id_column: str | None) -> tuple[Floats, 
         if len(table.ids) > len(common):
             notes.append(f"{len(table.ids) - len(common):,} rows are in the {name} only and were left out.")
     rows, others = (np.array(part) for part in zip(*common, strict=True))
-    return left.X[rows], right.X[others], tuple(left.ids[i] for i in rows), notes
+    return rows, others, tuple(left.ids[i] for i in rows), notes
 
 
-def _check_features(X: Floats, names: tuple[str, ...]) -> None:
-    bad = ~np.isfinite(X)
-    if bad.any():
-        counts = bad.sum(axis=0)
-        worst = [f"{names[k]!r} ({counts[k]:,})" for k in np.argsort(-counts, kind="stable") if counts[k]][:MOST_NAMED]
-        raise TableError(
-            f"{bad.sum():,} values of the features are missing or infinite, in {bad.any(axis=1).sum():,} rows; by "
-            f"column: {', '.join(worst)}. Impute them first, or leave the columns out with --drop."
-        )
-    if len(X) < 2:
-        raise TableError(f"{len(X)} row is left; a regression needs at least 2.")
-
-
-def _check_outcomes(Y: Floats, names: tuple[str, ...], ids: tuple[str, ...]) -> None:
-    wrong = np.argwhere(~(np.isnan(Y) | (Y == 0.0) | (Y == 1.0)))
-    if len(wrong):
-        i, j = wrong[0]
-        raise TableError(
-            f"Outcome {names[j]!r} of row {ids[i]!r} is {Y[i, j]:g}. Outcomes must be 0 or 1 (empty if unknown): "
-            "recode it, or leave the column out with --drop."
-        )
-    one_class = [name for name, y in zip(names, Y.T, strict=True) if len(set(y[~np.isnan(y)])) < 2]
-    if len(one_class) == len(names):
-        raise TableError(f"No outcome has both 0 and 1 ({listed(one_class)}), so there is nothing to learn.")
+def _two_classes(Y: Floats, names: tuple[str, ...]) -> tuple[Floats, tuple[str, ...], list[str]]:
+    """Leave out outcomes that never vary: there is nothing to learn of them, and no place in the tree."""
+    varies = np.array([len(set(y[~np.isnan(y)])) == 2 for y in Y.T])
+    alone = [name for name, kept in zip(names, varies, strict=True) if not kept]
+    if not varies.any():
+        raise TableError(f"No outcome has both 0 and 1 ({listed(alone)}), so there is nothing to learn.")
+    if not alone:
+        return Y, names, []
+    kept = tuple(name for name, two in zip(names, varies, strict=True) if two)
+    told = f"Outcomes with one class only are left out, of the tree too: {listed(alone)}."
+    return np.ascontiguousarray(Y[:, varies]), kept, [told]

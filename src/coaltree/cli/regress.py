@@ -22,6 +22,7 @@ from coaltree.cli.results import ANNOTATED, DIGITS, POSTERIOR_NEXUS, REPORT, TRE
 from coaltree.cli.table import TableError
 
 if TYPE_CHECKING:
+    from coaltree.estimators.probit import CoalescentProbit
     from coaltree.regression.comparison import Comparison
     from coaltree.regression.fit import ProbitFit
 
@@ -29,6 +30,7 @@ Floats = npt.NDArray[np.float64]
 
 COMMAND = "coaltree regress"
 COEFFICIENTS, NODES, AUC, PREDICTIONS = "coefficients.csv", "nodes.csv", "auc.csv", "predictions.csv"
+MODEL = "model.npz"
 MEANING = {
     REPORT: "open this: the tree of outcomes, how well each is predicted, what to believe",
     AUC: "every score of every outcome and method, out of fold",
@@ -38,6 +40,7 @@ MEANING = {
     TREE: "the tree of outcomes with clade supports, for any tree viewer",
     ANNOTATED: "the same with intervals of the merge times, for FigTree and BEAST tools",
     POSTERIOR_NEXUS: "all trees of the posterior, for any tree viewer",
+    MODEL: "the model, for `coaltree regress predict` and CoalescentProbit.load",
     SUMMARY: "version, parameters, seed, diagnostics",
 }
 DEFAULT_BASELINES = "ml_probit,ridge,lasso,elastic_net"
@@ -53,6 +56,7 @@ class RegressOptions(NamedTuple):
     baselines: tuple[str, ...] = tuple(DEFAULT_BASELINES.split(","))
     seed: int = 0
     jobs: int = 1
+    effects: str = "linear"
 
 
 def choose_baselines(text: str) -> tuple[str, ...]:
@@ -94,7 +98,16 @@ def run(
         typer.echo(f"{n_rows:,} rows, {n_features:,} features, {len(data.outcomes):,} outcomes.")
         for remark in data.notes:
             typer.echo(f"  {remark}")
-        fit, remarks = _quietly(lambda: _fit(data, options))
+        try:
+            model, remarks = _quietly(lambda: _fit(data, options, checkpoint))
+        except KeyboardInterrupt:
+            kept = f"The chains are kept in {checkpoint}: the same command goes on from there." if checkpoint else ""
+            typer.echo(f"\nInterrupted before any draw was kept; nothing was written. {kept}")
+            raise typer.Exit(130) from None
+        fit = model.fit_
+        n_done = next(iter(fit.trace.values())).shape[1]
+        if n_done < options.iterations:
+            remarks.append(f"Interrupted: the first {n_done} of {options.iterations} iterations of every chain count.")
         for remark in remarks:
             typer.echo(f"  {remark}")
         comparison = None
@@ -103,46 +116,48 @@ def run(
             try:
                 comparison, _ = _quietly(lambda: _compare(data, options, checkpoint))
             except KeyboardInterrupt:
-                remarks.append("The comparison was interrupted and is left out.")
+                kept = f"; finished folds are kept in {checkpoint}" if checkpoint else ""
+                remarks.append(f"The comparison was interrupted and is left out{kept}.")
                 typer.echo(f"\n  {remarks[-1]}")
         summary = summarise((features, outcomes), data, options, fit, comparison, command)
-        _write(folder, data, fit, comparison, summary, (*data.notes, *remarks))
+        _write(folder, data, model, comparison, summary, (*data.notes, *remarks))
     _show(out, comparison, fit, time.perf_counter() - started)
 
 
 # ---- the work
 
 
-def _fit(data: Data, options: RegressOptions) -> ProbitFit:
-    from coaltree.regression.fit import fit_probit
+def _estimator(options: RegressOptions, n_chains: int) -> CoalescentProbit:
+    from coaltree.estimators.probit import CoalescentProbit
 
-    return fit_probit(
-        data.X,
-        data.Y,
+    return CoalescentProbit(
         n_iter=options.iterations,
         burn_in=options.burn_in,
-        n_chains=options.chains,
-        n_jobs=options.jobs,
+        n_chains=n_chains,
         random_state=options.seed,
-        outcome_names=data.outcomes,
-        progress=True,
+        features=options.effects,
     )
 
 
+def _fit(data: Data, options: RegressOptions, checkpoint: Path | None) -> CoalescentProbit:
+    model = _estimator(options, options.chains)
+    model.set_params(n_jobs=options.jobs, verbose=1)
+    if checkpoint is not None:
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        digest = hashlib.sha256(repr((__version__, options, data.features, data.outcomes)).encode())
+        for array in (data.X, data.Y):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        model.set_params(checkpoint=checkpoint / f"final-{digest.hexdigest()[:16]}.npz")
+    return model.fit(data.columns, dict(zip(data.outcomes, data.Y.T, strict=True)))
+
+
 def _compare(data: Data, options: RegressOptions, checkpoint: Path | None) -> Comparison:
-    from coaltree.estimators.probit import CoalescentProbit
     from coaltree.regression.baselines import BASELINES
     from coaltree.regression.comparison import compare
     from coaltree.report.regression import OURS
 
-    ours = CoalescentProbit(
-        n_iter=options.iterations,
-        burn_in=options.burn_in,
-        n_chains=1,
-        random_state=options.seed,
-    )
     return compare(
-        {OURS: ours} | {name: BASELINES[name]() for name in options.baselines},
+        {OURS: _estimator(options, 1)} | {name: BASELINES[name]() for name in options.baselines},
         data.X,
         data.Y,
         n_folds=options.folds,
@@ -152,6 +167,32 @@ def _compare(data: Data, options: RegressOptions, checkpoint: Path | None) -> Co
         checkpoint=checkpoint,
         outcomes=data.outcomes,
     )
+
+
+def predict(model: Path, table: Path, out: Path, id_column: str | None = None, overwrite: bool = False) -> None:
+    """Write probabilities of the rows of a table, with their posterior deviations, by a model that was kept."""
+    from coaltree.cli.pairing import read_columns
+    from coaltree.estimators.probit import CoalescentProbit
+    from coaltree.regression.table import Table as Rows
+
+    if out.exists() and not overwrite:
+        raise FolderError(f"{out} exists. Choose another file, or replace it with --overwrite.")
+    if not model.is_file():
+        raise TableError(f"{model} is not there. Give the {MODEL} that `{COMMAND}` wrote.")
+    fitted = CoalescentProbit.load(model)
+    new = read_columns(table, id_column)
+    columns: Any = new.columns
+    if fitted.encoding_ is None:  # fitted in Python, to plain numbers
+        columns = np.column_stack(list(new.columns.values()))
+    mean, deviation = fitted.predict_proba(columns, return_std=True)
+    names = fitted.outcome_names_ or tuple(f"outcome {j}" for j in range(mean.shape[1]))
+    Rows(
+        {"id": name}
+        | {outcome: round(float(p), DIGITS) for outcome, p in zip(names, means, strict=True)}
+        | {f"{outcome} sd": round(float(sd), DIGITS) for outcome, sd in zip(names, deviations, strict=True)}
+        for name, means, deviations in zip(new.ids, mean, deviation, strict=True)
+    ).to_csv(out)
+    typer.echo(f"Wrote {out}: {len(new.ids):,} rows, {len(names):,} outcomes.")
 
 
 def _quietly(work: Callable[[], Any]) -> tuple[Any, list[str]]:
@@ -188,6 +229,7 @@ def summarise(
         "parameters": parameters | {"baselines": list(options.baselines)},
         "r_hat": _number(fit.diagnostics["r_hat"]),
         "bulk_ess": _number(fit.diagnostics["bulk_ess"]),
+        "converged": fit.verdict[0],
         "acceptance": _number(fit.diagnostics["acceptance"]),
     }
     if comparison is not None:
@@ -210,7 +252,7 @@ def _number(value: Any) -> Any:
 def _write(
     folder: Path,
     data: Data,
-    fit: ProbitFit,
+    model: CoalescentProbit,
     comparison: Comparison | None,
     summary: dict[str, Any],
     notes: tuple[str, ...],
@@ -218,6 +260,8 @@ def _write(
     from coaltree.regression.table import Table as Rows
     from coaltree.report.regression import OURS, RegressionResult, coefficient_rows, regression_page
 
+    fit = model.fit_
+    model.save(folder / MODEL)
     Rows(coefficient_rows(fit, data.features, data.outcomes)).to_csv(folder / COEFFICIENTS)
     tree, posterior = fit.tree, fit.posterior
     if tree is not None and posterior is not None:
@@ -261,6 +305,8 @@ def _write(
         },
         command=summary["command_line"],
         notes=notes,
+        stack=model.stack_,
+        needs=() if model.encoding_ is None else tuple(model.encoding_.needs()),
     )
     regression_page(result).write(folder / REPORT)
 
@@ -276,9 +322,7 @@ def _show(out: Path, comparison: Comparison | None, fit: ProbitFit, seconds: flo
         for row in comparison.summary():
             name = METHOD_NAMES.get(row["method"], row["method"])
             typer.echo(f"  {name:<28} {row['auroc']:.3f}  ({row['auroc_low']:.3f} to {row['auroc_high']:.3f})")
-    typer.echo(
-        f"\nLargest R-hat {fit.diagnostics['r_hat']:.3f}, fewest effective draws {fit.diagnostics['bulk_ess']:.0f}."
-    )
+    typer.echo(f"\n{fit.verdict[1]}")
     typer.echo(f"\nWrote to {out} in {seconds:.0f} s:")
     for name, meaning in MEANING.items():
         if (out / name).exists():

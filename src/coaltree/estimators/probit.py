@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,18 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coaltree.randomness import RandomState
-from coaltree.regression.fit import ProbitFit, fit_probit
+from coaltree.randomness import RandomState, as_generator, seed_of
+from coaltree.regression.encoding import Encoding, as_outcomes, columns_of, is_frame, is_mapping, needs_encoding
+from coaltree.regression.fit import Options, ProbitFit, fit_probit
+from coaltree.regression.keeping import read_model, write_model
 from coaltree.regression.links import LINKS, quantile
+from coaltree.regression.preparation import as_labels, as_weights, dense
+from coaltree.regression.stacking import FOLD_BURN_IN, FOLD_ITERATIONS, Stack, learn_stack
+from coaltree.validation import check_choice
 
 Floats = npt.NDArray[np.float64]
+
+FEATURES = ("linear", "auto")
 
 
 class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -50,6 +58,14 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Keep every so many iterations after burn-in.
     checkpoint : path, optional
         File to which the chains are saved as they run, and from which an unfinished fit goes on.
+    covariance : {"auto", "full", "diagonal"}
+        "diagonal": every feature has a width of its own, with heavy tails, for hundreds to thousands of features.
+        "full": their coefficients correlate. "auto": full for up to 10 features.
+    features : {"linear", "auto"}
+        "auto" adds effects that are not linear: a forest, a ridge regression and the linear model predict rows that
+        they have not seen, and a second coalescent probit over their log odds predicts, if rows left out say that it
+        is better. Coefficients, tree and node models stay those of the linear model. See
+        `coaltree.regression.stacking`.
 
     Attributes
     ----------
@@ -76,6 +92,12 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Outcome numbers 0 … P−1; for a one-dimensional y its two labels.
     outcome_names_ : tuple of str or None
         Columns of Y if it was a DataFrame; they name the leaves of `tree_`.
+    stack_ : Stack or None
+        With features="auto": the models behind the predictions, the log densities of rows left out by each, and how
+        much of the risk is linear (`stack_.linear_share`).
+    encoding_ : Encoding or None
+        How the columns of a table with text, categories, booleans or missing entries became numbers; see
+        `coaltree.regression.encoding`. The columns of `coef_` are `encoded_features_`.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -83,6 +105,8 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     -----
     Y is an (N, P) table of 0 and 1, NaN where a label is missing, and `predict_proba` gives (N, P). With a
     one-dimensional y of two labels the estimator is a plain binary classifier: `predict_proba` gives (N, 2).
+    DataFrames may hold text, categories, booleans and missing entries; outcomes in a DataFrame may be booleans or words
+    such as yes and no. Counts and measurements as outcomes are not modelled.
 
     Examples
     --------
@@ -111,6 +135,8 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         method: str = "hmc",
         thin: int = 1,
         checkpoint: str | os.PathLike[str] | None = None,
+        covariance: str = "auto",
+        features: str = "linear",
     ) -> None:
         self.n_iter = n_iter
         self.burn_in = burn_in
@@ -124,6 +150,8 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.method = method
         self.thin = thin
         self.checkpoint = checkpoint
+        self.covariance = covariance
+        self.features = features
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CoalescentProbit:
         """Fit all outcomes.
@@ -141,31 +169,100 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         self
         """
+        check_choice(self.features, "features", FEATURES)
         X = self._check_features(X, reset=True)
+        names = None
+        if is_mapping(y) or is_frame(y):
+            y, names = as_outcomes(y)
         labels, self.classes_, self._binary = _encode(y)
-        fit = fit_probit(
+        self.outcome_names_ = names
+        options: dict[str, Any] = {
+            "link": self.link,
+            "scale": self.scale,
+            "covariance": self.covariance,
+            "method": self.method,
+        }
+        self.fit_ = fit_probit(
             X,
             labels,
             sample_weight=sample_weight,
-            link=self.link,
-            method=self.method,
             n_iter=self.n_iter,
             burn_in=self.burn_in,
             thin=self.thin,
             n_chains=self.n_chains,
-            scale=self.scale,
             n_jobs=self.n_jobs,
             random_state=self.random_state,
             checkpoint=self.checkpoint,
+            outcome_names=names,
             progress=bool(self.verbose),
+            **options,
         )
-        self.fit_ = fit
+        self.stack_ = None
+        if self.features == "auto":
+            self.stack_ = self._learn_stack(dense(X), as_labels(labels), sample_weight, options)
+        self._unfold()
+        return self
+
+    def _learn_stack(self, X: Any, labels: Floats, sample_weight: Any, options: dict[str, Any]) -> Stack:
+        weights = as_weights(sample_weight, len(labels))
+        counted = weights > 0
+        rng = as_generator(self.random_state).spawn(self.n_chains + 1)[-1]
+
+        def fit_linear(X: Any, Y: Floats, weights: Floats) -> ProbitFit:
+            short: dict[str, Any] = {"n_iter": FOLD_ITERATIONS, "burn_in": FOLD_BURN_IN, "n_chains": 1, "n_jobs": 1}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a fold may lack a class, and its chain is short
+                return fit_probit(X, Y, sample_weight=weights, random_state=rng, **short, **options)
+
+        run = Options(self.link, "hmc", self.n_iter, self.burn_in, self.thin, self.n_chains, float(self.scale))
+        return learn_stack(X[counted], labels[counted], weights[counted], fit_linear, run, rng, self.n_jobs)
+
+    def _unfold(self) -> None:
+        """Give the parts of the fit names of their own."""
+        fit = self.fit_
         self.tree_, self.posterior_ = fit.tree, fit.posterior
         self.coef_, self.intercept_ = fit.coef, fit.intercept
         self.node_coef_, self.node_intercept_ = fit.node_coef, fit.node_intercept
         self.covariance_, self.trace_, self.diagnostics_ = fit.covariance, fit.trace, fit.diagnostics
-        self.outcome_names_ = fit.outcome_names
-        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to a file, whole or not at all; `CoalescentProbit.load` reads it. No pickle."""
+        check_is_fitted(self)
+        params = {name: value for name, value in self.get_params(deep=False).items() if name != "random_state"}
+        if self.checkpoint is not None:
+            params["checkpoint"] = os.fspath(self.checkpoint)
+        classes = self.classes_.tolist()
+        settings = {
+            "params": params | {"random_state": seed_of(self.random_state)},
+            "classes": classes,
+            "classes_dtype": self.classes_.dtype.str if self.classes_.dtype.kind != "O" else "object",
+            "binary": self._binary,
+            "n_features_in": self.n_features_in_,
+            "feature_names_in": [str(name) for name in getattr(self, "feature_names_in_", [])],
+            "outcome_names": self.outcome_names_,
+            "encoding": None if self.encoding_ is None else self.encoding_.as_json(),
+        }
+        write_model(path, self.fit_, self.stack_, settings)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> CoalescentProbit:
+        """Read a model that `save` wrote; it predicts to the last bit as the one that was saved."""
+        fit, stack, settings = read_model(path)
+        try:
+            model = cls(**settings["params"])
+            model.fit_, model.stack_ = fit, stack
+            model.classes_ = np.array(settings["classes"], dtype=settings["classes_dtype"])
+            model._binary, model.n_features_in_ = bool(settings["binary"]), int(settings["n_features_in"])
+            if settings["feature_names_in"]:
+                model.feature_names_in_ = np.array(settings["feature_names_in"], dtype=object)
+            names, encoding = settings["outcome_names"], settings["encoding"]
+            model.outcome_names_ = None if names is None else tuple(names)
+            model.encoding_ = None if encoding is None else Encoding.from_json(encoding)
+            model._name_features()
+            model._unfold()
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{os.fspath(path)} does not hold a valid regression: {error}") from error
+        return model
 
     def predict_proba(self, X: Any, return_std: bool = False) -> Any:
         """Probability of every outcome, averaged over the posterior, (N, P).
@@ -173,7 +270,12 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         With `return_std` also its posterior standard deviation, (N, P). After a one-dimensional y: (N, 2).
         """
         check_is_fitted(self)
-        result = self.fit_.predict_proba(self._check_features(X, reset=False), return_std)
+        X = self._check_features(X, reset=False)
+        stack = self._used_stack()
+        if stack is None:
+            result = self.fit_.predict_proba(X, return_std)
+        else:
+            result = stack.predict(dense(X), self.fit_, None, return_std)
         if not self._binary:
             return result
         mean = result[0] if return_std else result
@@ -190,7 +292,15 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_node(self, X: Any, node: int, return_std: bool = False) -> Any:
         """Probability under the model of one node of `tree_`, (N,): 0 … P−1 are the outcomes, P + k is merge k."""
         check_is_fitted(self)
-        return self.fit_.predict_node(self._check_features(X, reset=False), node, return_std)
+        X, stack = self._check_features(X, reset=False), self._used_stack()
+        if stack is None:
+            return self.fit_.predict_node(X, node, return_std)
+        result = stack.predict(dense(X), self.fit_, self.fit_.weights_of_node(node), return_std)
+        return tuple(part[:, 0] for part in result) if return_std else result[:, 0]
+
+    def _used_stack(self) -> Stack | None:
+        """The stack, if there is one and it is better than the linear model."""
+        return self.stack_ if self.stack_ is not None and self.stack_.chosen else None
 
     def decision_function(self, X: Any) -> Floats:
         """Ψ⁻¹ of `predict_proba`, (N, P), which ranks as probabilities do; (N,) after a one-dimensional y.
@@ -203,10 +313,28 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return quantile(np.clip(probability, eps, 1.0 - eps), LINKS[self.fit_.link])
 
     def _check_features(self, X: Any, reset: bool) -> Any:
+        if reset:
+            named = is_mapping(X) or needs_encoding(X)
+            self.encoding_ = Encoding.learn(columns_of(X)) if named else None
+            self._name_features()
+        if self.encoding_ is not None:
+            if not is_mapping(X) and not is_frame(X):
+                raise ValueError(
+                    "X must be a table with named columns, as the one the model was fitted to: its columns are "
+                    "found by name. Pass a DataFrame."
+                )
+            if reset:
+                self.feature_names_in_ = np.array([column.name for column in self.encoding_.columns], dtype=object)
+                self.n_features_in_ = len(self.feature_names_in_)
+            return self.encoding_.encode(columns_of(X))
         # The message about NaN is `fit_probit`'s own, which says what to do.
         return validate_data(
             self, X, reset=reset, accept_sparse=("csr", "csc"), dtype=np.float64, ensure_all_finite=False
         )
+
+    def _name_features(self) -> None:
+        if self.encoding_ is not None:
+            self.encoded_features_ = self.encoding_.names
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,4 +1,4 @@
-"""What else one would fit to many binary outcomes: one model an outcome, each with its settings chosen well.
+"""What else one would fit to many binary outcomes: one model an outcome, or one of `peers` for all.
 
 `BASELINES` maps names to functions that make a model. All have one face: `fit(X, Y)` with Y (N, P) of 0, 1 or NaN (no
 label), `decision_function(X)` and `predict_proba(X)`, both (N, P). An outcome with one class is predicted by its rate.
@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 
 from coaltree.randomness import RandomState
 from coaltree.regression.folds import check_outcomes, stratified_folds
+from coaltree.regression.peers import AllOutcomes, Boosting, ClassifierChain, MultiForest, RidgeStack, WideRidge
 from coaltree.regression.penalised import LINKS, Link, choose_penalty, fit_coefficients, penalties, scaling_of
 from coaltree.validation import check_array, check_choice
 
@@ -234,11 +235,16 @@ class PerOutcome(BaseEstimator):  # type: ignore[misc]
         return out
 
 
-BASELINES: dict[str, Callable[[], PerOutcome]] = {
+BASELINES: dict[str, Callable[[], PerOutcome | AllOutcomes]] = {
     "ml_probit": lambda: PerOutcome(PenalisedRegression("probit")),
     "ml_logit": lambda: PerOutcome(PenalisedRegression("logit")),
     "ridge": lambda: PerOutcome(PenalisedRegression("logit", (0.0,))),
     "lasso": lambda: PerOutcome(PenalisedRegression("logit", (1.0,))),
     "elastic_net": lambda: PerOutcome(PenalisedRegression("logit", (0.1, 0.5, 0.9))),
     "random_forest": lambda: PerOutcome(TunedForest()),
+    "wide_ridge": WideRidge,
+    "multi_forest": MultiForest,
+    "boosting": lambda: PerOutcome(Boosting()),
+    "classifier_chain": ClassifierChain,
+    "ridge_stack": RidgeStack,
 }

@@ -9,7 +9,6 @@ by its acceptance and the pilot moves to where the chain is; afterwards both sta
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +39,8 @@ N_SWEEPS = 4
 WINDOW = 20
 LOWEST_ACCEPTANCE, HIGHEST_ACCEPTANCE = 0.75, 0.93
 FIRST_STEPS, MOST_STEPS = 3, 32
+# Coefficients up to which draws are kept in double precision.
+MOST_DOUBLE = 5000
 PILOT_AT = (0.25, 0.6)  # fractions of burn-in
 
 TRACES = ("log_likelihood", "log_joint", "spread", "leaf_noise", "last_time", "log_det", "acceptance", "n_steps")
@@ -59,7 +60,7 @@ class Moving(NamedTuple):
     point: Point
     hyper: Hyper
     n_done: int
-    pilot: Pilot
+    pilot: Any  # Pilot; WidePilot of a wide prior
     n_steps: int
     accepted: float  # sum of acceptance probabilities in this window
     theta_sum: Floats  # (P, K+1), since the pilot moved
@@ -72,15 +73,12 @@ class Chain:
     def __init__(self, likelihood: Likelihood, prior: Prior, settings: Settings, rng: np.random.Generator) -> None:
         self.likelihood, self.prior, self.settings, self.rng = likelihood, prior, settings, rng
         self._normal_curvature: Floats | None = None
-        self.outcomes = [
-            replace(likelihood, signs=np.ascontiguousarray(likelihood.signs[:, [j]]))
-            for j in range(likelihood.n_outcomes)
-        ]
+        self.outcomes = [likelihood.of_outcome(j) for j in range(likelihood.n_outcomes)]
         self.n_leaf_moves = max(1, round(LEAF_MOVES * likelihood.n_outcomes))
         self.moving: Moving | None = None
         self.draws: dict[str, list[Any]] = {name: [] for name in ("theta", "children", "times", "leaf_noise", "spread")}
         self.trace: dict[str, list[float]] = {name: [] for name in TRACES}
-        self.precision_sum: Floats = np.zeros((likelihood.n_features, likelihood.n_features))
+        self.precision_sum: Floats = np.zeros((likelihood.n_features,) * (1 if prior.wide else 2))
 
     @property
     def n_done(self) -> int:
@@ -113,7 +111,7 @@ class Chain:
         n_outcomes, n_features = likelihood.n_outcomes, likelihood.n_features
         independent = np.append(prior.intercept_sd**-2.0, np.ones(n_features))
         mode = penalised_mode(likelihood, independent)
-        pilot = coefficients.make_pilot(likelihood, mode)
+        pilot = self.make_pilot(mode)
         diagonal = np.zeros((n_outcomes, n_features + 1, n_outcomes, n_features + 1))
         np.einsum("jkjk->jk", diagonal)[:] = independent
         gaussian = coefficients.approximate(diagonal, pilot)
@@ -132,13 +130,26 @@ class Chain:
             n_summed=0,
         )
 
+    def make_pilot(self, theta: Floats) -> Pilot:
+        """Expand the likelihood around θ."""
+        return coefficients.make_pilot(self.likelihood, theta)
+
     def advance(self) -> None:
         """Make one iteration and keep its draw."""
         now = self.moving or self.start()
-        likelihood, settings = self.likelihood, self.settings
-        hyper, acceptance = now.hyper, 1.0
+        point, hyper, acceptance = self.draw(now)
+        n_steps = now.n_steps
+        now = now._replace(point=point, hyper=hyper, n_done=now.n_done + 1)
+        if self.settings.method == HMC and now.n_done <= self.settings.burn_in:
+            now = self.adapt(now, acceptance)
+        self.keep(now, acceptance, n_steps)
+        self.moving = now
+
+    def draw(self, now: Moving) -> tuple[Point, Hyper, float]:
+        """Coefficients, then everything else; and how likely the trajectory was accepted."""
+        likelihood, hyper, acceptance = self.likelihood, now.hyper, 1.0
         prior_precision = precision(hyper, self.prior, likelihood.n_outcomes, likelihood.n_features)
-        if settings.method == ALBERT_CHIB:
+        if self.settings.method == ALBERT_CHIB:
             if self._normal_curvature is None:
                 self._normal_curvature = coefficients.normal_curvature(likelihood)
             point = coefficients.albert_chib(now.point, likelihood, self._normal_curvature, prior_precision, self.rng)
@@ -149,13 +160,22 @@ class Chain:
             )
             if hyper.unknowns is not None:
                 hyper, point = self.move_both(hyper, point, gaussian, now.pilot)
-        hyper = draw_hyper(hyper, point.theta, self.prior, N_SWEEPS, self.rng)
-        n_steps = now.n_steps
-        now = now._replace(point=point, hyper=hyper, n_done=now.n_done + 1)
-        if settings.method == HMC and now.n_done <= settings.burn_in:
-            now = self.adapt(now, acceptance)
-        self.keep(now, acceptance, n_steps)
-        self.moving = now
+        return point, draw_hyper(hyper, point.theta, self.prior, N_SWEEPS, self.rng), acceptance
+
+    def log_joint(self, now: Moving) -> float:
+        """log p(β, t, π | Φ, s₀)."""
+        return log_joint(now.hyper, now.point.theta)
+
+    def log_det(self, hyper: Hyper) -> float:
+        """log|Φ|."""
+        assert hyper.unknowns is not None
+        return hyper.unknowns.covariance.log_det
+
+    def precision_of(self, hyper: Hyper) -> Floats:
+        """Φ⁻¹."""
+        assert hyper.unknowns is not None
+        half = hyper.unknowns.covariance.whiten(np.eye(len(self.precision_sum)))
+        return np.asarray(half @ half.T)
 
     def move_both(self, hyper: Hyper, point: Point, gaussian: Gaussian, pilot: Pilot) -> tuple[Hyper, Point]:
         """Move hyperparameters and coefficients together, where each would hold the other back."""
@@ -181,7 +201,7 @@ class Chain:
         theta_sum, n_summed, pilot = now.theta_sum + now.point.theta, now.n_summed + 1, now.pilot
         if now.n_done in [round(part * self.settings.burn_in) for part in PILOT_AT]:
             # The later half of what is summed would do; a mean over all of it is close enough for an expansion point.
-            pilot = coefficients.make_pilot(self.likelihood, theta_sum / n_summed)
+            pilot = self.make_pilot(theta_sum / n_summed)
             theta_sum, n_summed = np.zeros_like(theta_sum), 0
         return now._replace(n_steps=n_steps, accepted=accepted, pilot=pilot, theta_sum=theta_sum, n_summed=n_summed)
 
@@ -190,11 +210,11 @@ class Chain:
         hyper, unknowns = now.hyper, now.hyper.unknowns
         row = {
             "log_likelihood": now.point.log_likelihood,
-            "log_joint": log_joint(hyper, now.point.theta),
+            "log_joint": self.log_joint(now),
             "spread": hyper.spread,
             "leaf_noise": np.nan if unknowns is None else float(unknowns.leaf_noise[0]),
             "last_time": np.nan if unknowns is None else float(unknowns.tree.times[-1]),
-            "log_det": np.nan if unknowns is None else unknowns.covariance.log_det,
+            "log_det": np.nan if unknowns is None else self.log_det(hyper),
             "acceptance": acceptance,
             "n_steps": float(n_steps),
         }
@@ -203,11 +223,13 @@ class Chain:
         after = now.n_done - self.settings.burn_in
         if after <= 0 or after % self.settings.thin:
             return
-        self.draws["theta"].append(now.point.theta)
-        self.draws["spread"].append(hyper.spread)
+        # Of many coefficients, half the digits in half the memory.
+        large = now.point.theta.size > MOST_DOUBLE
+        self.draws["theta"].append(now.point.theta.astype(np.float32 if large else np.float64))
+        widths = hyper.widths if unknowns is None and hyper.widths is not None else 1.0
+        self.draws["spread"].append(hyper.spread * widths)
         if unknowns is not None:
             self.draws["children"].append(unknowns.tree.children)
             self.draws["times"].append(unknowns.tree.times)
             self.draws["leaf_noise"].append(float(unknowns.leaf_noise[0]))
-            half = unknowns.covariance.whiten(np.eye(len(self.precision_sum)))
-            self.precision_sum += half @ half.T
+            self.precision_sum += self.precision_of(hyper)

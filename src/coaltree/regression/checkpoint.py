@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from coaltree.inference.learn import Unknowns
 from coaltree.posterior import storage
-from coaltree.regression import coefficients
 from coaltree.regression.chain import Chain, Moving
 from coaltree.regression.coefficients import Point
 from coaltree.regression.likelihood import Likelihood
@@ -31,7 +30,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 def fingerprint(likelihood: Likelihood, prior: Prior, settings: Any, n_chains: int, seed: Any) -> str:
     """SHA-256 of everything that decides what the chains draw."""
     digest = hashlib.sha256()
-    for array in (likelihood.rows, likelihood.signs, likelihood.weights):
+    for array in likelihood.digest():
         digest.update(repr((array.shape, array.dtype.str)).encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(repr((likelihood.link, prior, tuple(settings), n_chains, seed)).encode())
@@ -74,6 +73,8 @@ def _pack(chain: Chain) -> tuple[Arrays, dict[str, Any]]:
     arrays |= {name: getattr(now.point, name) for name in Point._fields}
     arrays["theta_sum"], arrays["pilot"] = now.theta_sum, now.pilot.theta
     arrays["numbers"] = np.array([now.hyper.spread, now.accepted])
+    if now.hyper.widths is not None:
+        arrays["widths"], header["df"] = now.hyper.widths, now.hyper.df
     header |= {"n_done": now.n_done, "n_steps": now.n_steps, "n_summed": now.n_summed}
     if now.hyper.unknowns is not None:
         unknowns = now.hyper.unknowns
@@ -101,9 +102,9 @@ def _unpack(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
     spread, accepted = arrays["numbers"].tolist()
     chain.moving = Moving(
         Point(*(arrays[name] for name in Point._fields)),
-        Hyper(unknowns, spread),
+        Hyper(unknowns, spread, arrays.get("widths"), header.get("df", np.inf)),
         n_done=header["n_done"],
-        pilot=coefficients.make_pilot(likelihood, arrays["pilot"]),
+        pilot=chain.make_pilot(arrays["pilot"]),
         n_steps=header["n_steps"],
         accepted=accepted,
         theta_sum=arrays["theta_sum"],

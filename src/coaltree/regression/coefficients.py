@@ -29,6 +29,9 @@ from coaltree.regression.links import Signs
 Floats = npt.NDArray[np.float64]
 
 
+JITTER = 1e-12
+
+
 class Point(NamedTuple):
     """A value of (μ, β) with the log likelihood of each outcome and its gradient."""
 
@@ -82,9 +85,12 @@ def solve_upper(factor: Floats, x: Floats) -> Floats:
 
 
 def make_pilot(likelihood: Likelihood, theta: Floats) -> Pilot:
-    """Expand the likelihood around θ."""
+    """Expand the likelihood around θ, with a trillionth more curvature: columns may say the same."""
     values, gradient = likelihood.values_and_gradient(theta)
-    return Pilot(theta, float(values.sum()), gradient, likelihood.curvature(theta))
+    curvature = likelihood.curvature(theta)
+    diagonal = np.einsum("jkk->jk", curvature)
+    diagonal += JITTER * (1.0 + diagonal.mean(axis=1, keepdims=True))
+    return Pilot(theta, float(values.sum()), gradient, curvature)
 
 
 def expansion(pilot: Pilot, theta: Floats) -> tuple[float, Floats]:
@@ -98,7 +104,13 @@ def combine(precision: Floats, curvature: Floats, linear: Floats) -> Gaussian:
     """Gaussian with density ∝ exp(linear·θ − ½ θᵀ(prior precision + curvature)θ)."""
     total = precision.copy()
     np.einsum("jkjl->jkl", total)[:] += curvature
-    factor: Floats = np.linalg.cholesky(total.reshape(linear.size, linear.size)).astype(np.float64, copy=False)
+    try:
+        factor: Floats = np.linalg.cholesky(total.reshape(linear.size, linear.size)).astype(np.float64, copy=False)
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            f"The covariance of {len(linear)} × {linear.shape[1]} coefficients cannot be told from a singular one: a "
+            'full covariance="full" is for a few dozen features. Use covariance="diagonal", or fewer features.'
+        ) from error
     return Gaussian(solve_upper(factor, solve_lower(factor, linear.ravel())), factor)
 
 

@@ -97,8 +97,24 @@ def convergence_message(ratio: Floats, size: Floats, names: Sequence[str], n_dra
         return None
     worst = int(np.unravel_index(int(bad.argmax()), bad.shape)[0])
     return (
-        f"The chains have not converged: {n_bad} of {n_seen} intercepts and coefficients have R-hat above {HIGH}; the "
-        f"largest is {bad.max():.2f}, of outcome {names[worst]}, and the smallest effective number of draws "
-        f"{np.nanmin(size):.0f}. Intervals and the support of clades are not to be trusted yet; predictions suffer "
-        "less. Raise n_iter and burn_in, with thin to keep as many draws."
+        f"Warning: The chains have not converged: {n_bad} of {n_seen} intercepts and coefficients have R-hat above "
+        f"{HIGH}; the largest is {bad.max():.2f}, of outcome {names[worst]}, and the smallest effective number of "
+        f"draws {np.nanmin(size):.0f}. Intervals and the support of clades are not to be trusted yet; predictions "
+        "suffer less. Raise n_iter and burn_in, with thin to keep as many draws."
+    )
+
+
+def verdict(ratio: Floats, size: Floats, names: Sequence[str], n_draws: int) -> tuple[bool, str]:
+    """Whether chains may be relied on, and the sentence that says so: the same in Python, terminal and report."""
+    message = convergence_message(ratio, size, names, n_draws)
+    if message is not None:
+        return False, message
+    if n_draws < FEWEST_DRAWS or not np.isfinite(ratio).any():
+        return False, (
+            f"Warning: chains of {n_draws} kept draws are too short to be judged: {FEWEST_DRAWS} are the least. Raise "
+            "n_iter (--iterations)."
+        )
+    return True, (
+        f"The chains agree: largest R-hat {np.nanmax(ratio):.3f}, and every coefficient is worth at least "
+        f"{np.nanmin(size):,.0f} independent draws."
     )

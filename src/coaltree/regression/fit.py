@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,9 @@ from coaltree.posterior.ensemble import TreePosterior
 from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.regression import links
 from coaltree.regression.chain import ALBERT_CHIB, METHODS, Chain, Settings
-from coaltree.regression.diagnostics import bulk_ess, convergence_message, r_hat
-from coaltree.regression.preparation import Prepared, as_features, prepare
-from coaltree.regression.prior import default_prior
+from coaltree.regression.diagnostics import FEWEST_DRAWS, bulk_ess, r_hat, verdict
+from coaltree.regression.preparation import Prepared, as_features, dense, prepare
+from coaltree.regression.prior import default_prior, wide_prior
 from coaltree.regression.run import run
 from coaltree.tree import Tree
 from coaltree.validation import check_choice, check_count
@@ -30,6 +30,7 @@ Floats = npt.NDArray[np.float64]
 
 # Probabilities are averaged over this many draws, evenly spaced.
 N_PREDICTIVE = 200
+COVARIANCES = ("auto", "full", "diagonal")
 # Numbers in one block of predictions.
 BLOCK = 2_000_000
 
@@ -58,12 +59,12 @@ class ProbitFit:
     @property
     def coef(self) -> Floats:
         """Posterior mean of β, (P, K)."""
-        return np.asarray(self.coef_draws.mean(axis=(0, 1)))
+        return np.asarray(self.coef_draws.mean(axis=(0, 1), dtype=np.float64))
 
     @property
     def intercept(self) -> Floats:
         """Posterior mean of μ, (P,)."""
-        return np.asarray(self.intercept_draws.mean(axis=(0, 1)))
+        return np.asarray(self.intercept_draws.mean(axis=(0, 1), dtype=np.float64))
 
     @property
     def node_coef(self) -> Floats:
@@ -75,6 +76,13 @@ class ProbitFit:
         """Intercepts of all nodes, (2P−1,)."""
         return self.node_weights @ self.intercept
 
+    @property
+    def verdict(self) -> tuple[bool, str]:
+        """Whether the chains may be relied on, and why; a warning if not."""
+        names = self.outcome_names or tuple(str(j) for j in range(self.coef_draws.shape[2]))
+        ratio, size = self.diagnostics["theta_r_hat"], self.diagnostics["theta_bulk_ess"]
+        return verdict(ratio, size, names, self.coef_draws.shape[1])
+
     def __repr__(self) -> str:
         chains, draws, n_outcomes, n_features = self.coef_draws.shape
         return (
@@ -84,7 +92,7 @@ class ProbitFit:
 
     def linear_predictor(self, X: Any) -> Floats:
         """μ + xβ at the posterior mean, (N, P)."""
-        return self._check(X) @ self.coef.T + self.intercept
+        return np.asarray(self._check(X) @ self.coef.T + self.intercept)
 
     def predict_proba(self, X: Any, return_std: bool = False) -> Any:
         """Posterior mean probability of every outcome, (N, P); with `return_std`, its posterior deviation too."""
@@ -92,30 +100,34 @@ class ProbitFit:
 
     def predict_node(self, X: Any, node: int, return_std: bool = False) -> Any:
         """Posterior mean probability under the model of one node of `tree`, (N,)."""
+        result = self._predict(self._check(X), self.weights_of_node(node), return_std)
+        return tuple(part[:, 0] for part in result) if return_std else result[:, 0]
+
+    def weights_of_node(self, node: int) -> Floats:
+        """The weights of outcomes in a node's model, (1, P)."""
         n_nodes = len(self.node_weights)
         if not 0 <= check_count(node, "node", at_least=0) < n_nodes:
             raise ValueError(f"node must be below {n_nodes}, the number of nodes of the tree, got {node}.")
-        result = self._predict(self._check(X), self.node_weights[[node]], return_std)
-        return tuple(part[:, 0] for part in result) if return_std else result[:, 0]
+        return self.node_weights[[node]]
 
-    def _check(self, X: Any) -> Floats:
+    def _check(self, X: Any) -> Any:
         array, n_features = as_features(X), self.coef_draws.shape[-1]
         if array.shape[1] != n_features:
             raise ValueError(f"X has {array.shape[1]} columns, but the model was fitted with {n_features}.")
-        return array
+        return array if self.info.get("covariance") == "diagonal" else dense(array)
 
-    def _predict(self, X: Floats, node_weights: Floats | None, return_std: bool) -> Any:
+    def _predict(self, X: Any, node_weights: Floats | None, return_std: bool) -> Any:
         coef = self.coef_draws.reshape(-1, *self.coef_draws.shape[2:])
         intercept = self.intercept_draws.reshape(len(coef), -1)
         chosen = np.linspace(0, len(coef) - 1, min(len(coef), N_PREDICTIVE)).round().astype(int)
-        coef, intercept = coef[chosen], intercept[chosen]
+        coef, intercept = coef[chosen].astype(np.float64), intercept[chosen].astype(np.float64)
         if node_weights is not None:
             coef, intercept = node_weights @ coef, intercept @ node_weights.T
         n_draws, n_models, n_features = coef.shape
         columns, constants = coef.reshape(-1, n_features).T, intercept.ravel()
-        mean, deviation = np.empty((len(X), n_models)), np.empty((len(X), n_models))
+        mean, deviation = np.empty((X.shape[0], n_models)), np.empty((X.shape[0], n_models))
         size = max(1, BLOCK // len(constants))
-        for first in range(0, len(X), size):
+        for first in range(0, X.shape[0], size):
             block = slice(first, first + size)
             eta = (X[block] @ columns + constants).reshape(-1, n_draws, n_models)
             probability = links.probability(eta, links.LINKS[self.link])
@@ -137,7 +149,7 @@ def fit_probit(
     thin: int = 1,
     n_chains: int = 2,
     scale: float = 1.0,
-    covariance: CovarianceFamily | None = None,
+    covariance: CovarianceFamily | str = "auto",
     n_jobs: int | None = None,
     random_state: RandomState = 0,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -171,8 +183,10 @@ def fit_probit(
     scale : float
         Scale of the half-t priors on the two widths of coefficients of standardised features: of their common level,
         and of their differences. Both widths are learned; anything near or above the truth does.
-    covariance : CovarianceFamily, optional
-        Prior of Φ instead of the inverse Wishart with learned width.
+    covariance : {"auto", "full", "diagonal"} or CovarianceFamily
+        "diagonal": every feature has a width of its own, learned with heavy tails, which serves hundreds to thousands
+        of them; sparse X stays sparse. "full": an inverse Wishart with learned width, or another family. "auto": full
+        up to 10 features and 300 coefficients.
     n_jobs : int, optional
         Chains that run at the same time: as threads, or wherever ``joblib.parallel_config`` sends them. The result
         does not depend on it.
@@ -221,37 +235,64 @@ def fit_probit(
         raise ValueError('method="albert-chib" needs link="probit" and no sample_weight. Use method="hmc".')
     scale = check_positive(scale, "scale")
     names = _outcome_names(Y, outcome_names)
-    prepared = prepare(X, Y, sample_weight, link_code, names)
+    wide = None
+    if isinstance(covariance, str):
+        wide = {"auto": None, "full": False, "diagonal": True}[check_choice(covariance, "covariance", COVARIANCES)]
+    if method == ALBERT_CHIB or not isinstance(covariance, str):
+        if wide:
+            raise ValueError('method="albert-chib" needs covariance="full". Use method="hmc".')
+        wide = False
+    prepared = prepare(X, Y, sample_weight, link_code, names, wide)
     if names is not None and len(names) != prepared.likelihood.n_outcomes:
         raise ValueError(f"outcome_names must name {prepared.likelihood.n_outcomes} outcomes, got {len(names)}.")
-    prior = default_prior(scale)
-    if covariance is not None:
-        prior = prior._replace(family=covariance)
-    settings = Settings(burn_in, method, thin)
-    generators = as_generator(random_state).spawn(n_chains)
-    chains = run(prepared.likelihood, prior, settings, n_iter, generators, n_jobs, progress, checkpoint)
-    info = {
-        "version": __version__,
-        "method": method,
-        "link": link,
-        "n_iter": n_iter,
-        "burn_in": burn_in,
-        "thin": thin,
-        "n_chains": n_chains,
-        "scale": float(scale),
-        "random_state": seed_of(random_state),
-    }
-    fit = _gather(chains, prepared, link, names, info)
+    options = Options(link, method, n_iter, burn_in, thin, n_chains, scale)
+    family = None if isinstance(covariance, str) else covariance
+    fit = fit_prepared(prepared, options, names, family, n_jobs, random_state, checkpoint, progress)
     _warn_if_unconverged(fit)
     return fit
 
 
+class Options(NamedTuple):
+    """How a fit runs: arguments of `fit_probit`, checked."""
+
+    link: str = "probit"
+    method: str = "hmc"
+    n_iter: int = 1000
+    burn_in: int = 200
+    thin: int = 1
+    n_chains: int = 2
+    scale: float = 1.0
+
+
+def fit_prepared(
+    prepared: Prepared,
+    options: Options,
+    names: tuple[str, ...] | None = None,
+    family: CovarianceFamily | None = None,
+    n_jobs: int | None = None,
+    random_state: RandomState = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+) -> ProbitFit:
+    """Run the chains and put them together."""
+    prior = wide_prior(options.scale) if prepared.wide else default_prior(options.scale)
+    if family is not None:
+        prior = prior._replace(family=family)
+    settings = Settings(options.burn_in, options.method, options.thin)
+    generators = as_generator(random_state).spawn(options.n_chains)
+    chains = run(prepared.likelihood, prior, settings, options.n_iter, generators, n_jobs, progress, checkpoint)
+    info = {
+        "version": __version__,
+        **options._asdict(),
+        "covariance": "diagonal" if prepared.wide else "full",
+        "random_state": seed_of(random_state),
+    }
+    return _gather(chains, prepared, options.link, names, info)
+
+
 def _warn_if_unconverged(fit: ProbitFit) -> None:
-    n_outcomes, n_draws = fit.coef_draws.shape[2], fit.coef_draws.shape[1]
-    names = fit.outcome_names or tuple(str(j) for j in range(n_outcomes))
-    ratio, size = fit.diagnostics["theta_r_hat"], fit.diagnostics["theta_bulk_ess"]
-    message = convergence_message(ratio, size, names, n_draws)
-    if message is not None:
+    converged, message = fit.verdict
+    if not converged and fit.coef_draws.shape[1] >= FEWEST_DRAWS:
         from sklearn.exceptions import ConvergenceWarning  # slow to import
 
         warnings.warn(message, ConvergenceWarning, stacklevel=3)
@@ -293,11 +334,13 @@ def _gather(
     tree, posterior, node_weights = None, None, np.ones((1, 1))
     if n_outcomes == 1:
         # There are no differences to have a covariance: what is left is the spread of the coefficients themselves.
-        phi[np.ix_(varying, varying)] = np.eye(int(varying.sum())) * float(np.mean(draws["spread"] ** 2))
+        spread = np.mean(draws["spread"] ** 2, axis=(0, 1))  # one number, or one a feature
+        phi[np.ix_(varying, varying)] = np.eye(int(varying.sum())) * spread
     else:
         n_precisions = sum(len(chain.draws["theta"]) for chain in chains)
-        mean_precision = sum(chain.precision_sum for chain in chains) / n_precisions
-        phi[np.ix_(varying, varying)] = np.linalg.inv(mean_precision)
+        mean_precision = np.sum([chain.precision_sum for chain in chains], axis=0) / n_precisions
+        full = mean_precision.ndim == 2
+        phi[np.ix_(varying, varying)] = np.linalg.inv(mean_precision) if full else np.diag(1.0 / mean_precision)
         ess = bulk_ess(draws["times"])
         posterior = TreePosterior(
             children=draws["children"].reshape(-1, n_outcomes - 1, 2),
@@ -330,7 +373,8 @@ def _gather(
 
 def _diagnose(theta: Floats, trace: dict[str, Floats], fitted: npt.NDArray[np.bool_]) -> dict[str, Any]:
     """R̂ and bulk effective sample size of every intercept and coefficient of an outcome that is fitted."""
-    ratio, size = r_hat(theta), bulk_ess(theta)
+    outcomes = range(theta.shape[2])  # one by one: of thousands of coefficients they need many times the memory
+    ratio, size = (np.stack([measure(theta[:, :, j]) for j in outcomes]) for measure in (r_hat, bulk_ess))
     ratio[~fitted], size[~fitted] = np.nan, np.nan
     scalars = ("log_likelihood", "spread", "leaf_noise", "last_time", "log_det")
     late = {name: trace[name] for name in scalars if not np.isnan(trace[name]).any()}

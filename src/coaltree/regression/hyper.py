@@ -37,7 +37,8 @@ def draw_hyper(hyper: Hyper, theta: Floats, prior: Prior, n_sweeps: int, rng: np
     now = hyper.unknowns
     if now is not None:
         now = learn.iterate(now, beta, prior.family, rng, lambda now: learn.draw_tree(now, beta, rng, n_sweeps))
-    return Hyper(now, draw_spread(hyper.spread, beta.mean(axis=0), prior.spread_scale, rng))
+    spread = draw_spread(hyper.spread, beta.mean(axis=0), prior.spread_scale, rng)
+    return hyper._replace(unknowns=now, spread=spread)
 
 
 def log_joint(hyper: Hyper, theta: Floats) -> float:

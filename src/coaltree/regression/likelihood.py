@@ -9,7 +9,9 @@ Rows pass through in blocks that stay in the processor's cache: a matrix product
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,43 +43,182 @@ class Likelihood:
         """K."""
         return int(self.rows.shape[1]) - 1
 
+    def forward(self, block: slice, theta: Floats, out: Floats) -> Floats:
+        """η of a block of rows, (n, P), into `out`."""
+        return np.asarray(np.matmul(self.rows[block], theta.T, out=out))
+
+    def backward(self, block: slice, values: Floats) -> Floats:
+        """Σ_i values_ij x_i over a block of rows, (P, K+1)."""
+        return np.asarray(values.T @ self.rows[block])
+
+    def _blocks(self, n_outcomes: int) -> Iterator[tuple[slice, Floats]]:
+        """Blocks of rows, each with room for its η."""
+        n = len(self.signs)
+        buffer = np.empty((min(BLOCK, n), n_outcomes))
+        for first in range(0, n, BLOCK):
+            yield slice(first, first + BLOCK), buffer[: min(BLOCK, n - first)]
+
     def values_and_gradient(self, theta: Floats) -> tuple[Floats, Floats]:
         """l of each outcome (P,), and the gradient (P, K+1)."""
         values, gradient = np.zeros(len(theta)), np.zeros_like(theta)
         tables = links.table(self.link)
-        buffer = np.empty((min(BLOCK, len(self.rows)), len(theta)))
-        for first in range(0, len(self.rows), BLOCK):
-            rows = self.rows[first : first + BLOCK]
-            eta = np.matmul(rows, theta.T, out=buffer[: len(rows)])
-            block = slice(first, first + BLOCK)
+        for block, buffer in self._blocks(len(theta)):
+            eta = self.forward(block, theta, buffer)
             links.values_and_slopes(eta, self.signs[block], self.weights[block], tables, self.link, values, eta)
-            gradient += eta.T @ rows
+            gradient += self.backward(block, eta)
         return values, gradient
 
     def gradient(self, theta: Floats) -> Floats:
         """Gradient alone, (P, K+1)."""
         gradient = np.zeros_like(theta)
         tables = links.table(self.link)
-        buffer = np.empty((min(BLOCK, len(self.rows)), len(theta)))
-        for first in range(0, len(self.rows), BLOCK):
-            rows = self.rows[first : first + BLOCK]
-            eta = np.matmul(rows, theta.T, out=buffer[: len(rows)])
-            block = slice(first, first + BLOCK)
+        for block, buffer in self._blocks(len(theta)):
+            eta = self.forward(block, theta, buffer)
             links.slopes(eta, self.signs[block], self.weights[block], tables, self.link, eta)
-            gradient += eta.T @ rows
+            gradient += self.backward(block, eta)
         return gradient
 
-    def curvature(self, theta: Floats) -> Floats:
-        """Minus the Hessian, one positive semi-definite block an outcome, (P, K+1, K+1).
+    def predictor(self, theta: Floats) -> Floats:
+        """η of all rows, (N, P)."""
+        eta = np.empty((len(self.signs), len(theta)))
+        for block, _ in self._blocks(len(theta)):
+            self.forward(block, theta, eta[block])
+        return eta
 
-        Its weights are λ(λ + z) for the probit and λ(1 − λ) for the logit.
+    def transposed(self, values: Floats) -> Floats:
+        """Σ_i values_ij x_i over all rows, (P, K+1)."""
+        return np.asarray(sum(self.backward(block, values[block]) for block, _ in self._blocks(1)))
+
+    def bend(self, theta: Floats) -> Floats:
+        """Minus the second derivative of l along η of each row and outcome, (N, P).
+
+        It is λ(λ + z) for the probit and λ(1 − λ) for the logit.
         """
-        z = self.signs * (self.rows @ theta.T)
+        z = self.signs * self.predictor(theta)
         slope = links.link_slope(z, self.link)
         bend = slope * (slope + z) if self.link == PROBIT else slope * (1.0 - slope)
         # Far in the lower tail λ + z is a difference of near equals; the truth is between 0 and 1.
-        bend = np.clip(bend, 0.0, 1.0) * self.weights[:, None] * np.abs(self.signs)
+        return np.asarray(np.clip(bend, 0.0, 1.0) * self.weights[:, None] * np.abs(self.signs))
+
+    def curvature(self, theta: Floats) -> Floats:
+        """Minus the Hessian, one positive semi-definite block an outcome, (P, K+1, K+1)."""
+        bend = self.bend(theta)
         return np.stack([(self.rows * bend[:, [j]]).T @ self.rows for j in range(len(theta))])
+
+    def gram(self, part: slice) -> Floats:
+        """Σ_i w_i x_i x_iᵀ of a part of the features."""
+        rows = self.rows[:, 1:][:, part]
+        return np.asarray((rows * self.weights[:, None]).T @ rows)
+
+    def of_outcome(self, j: int) -> Likelihood:
+        """The likelihood of one outcome alone, labels (N, 1)."""
+        return replace(self, signs=np.ascontiguousarray(self.signs[:, [j]]))
+
+    def digest(self) -> list[npt.NDArray[Any]]:
+        """All arrays that decide its values."""
+        return [self.rows, self.signs, self.weights]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseLikelihood(Likelihood):
+    """The same for features that are mostly zero, which are never made dense.
+
+    `rows` is a column of ones and nothing else; `blocks` hold x/width as compressed sparse rows, and `shift` is what
+    centring subtracts from them.
+    """
+
+    blocks: tuple[Any, ...] = ()  # scipy.sparse.csr_array, BLOCK rows each
+    shift: Floats = field(default_factory=lambda: np.zeros(0))  # (K,)
+
+    @property
+    def n_features(self) -> int:
+        """K."""
+        return len(self.shift)
+
+    def forward(self, block: slice, theta: Floats, out: Floats) -> Floats:
+        """η of a block of rows, (n, P), into `out`."""
+        beta = np.ascontiguousarray(theta[:, 1:].T)
+        out[:] = self.blocks[block.start // BLOCK] @ beta
+        out += theta[:, 0] - self.shift @ beta
+        return out
+
+    def backward(self, block: slice, values: Floats) -> Floats:
+        """Σ_i values_ij x_i over a block of rows, (P, K+1)."""
+        total = values.sum(axis=0)[:, None]
+        raw = (self.blocks[block.start // BLOCK].T @ values).T
+        return np.hstack([total, raw - total * self.shift])
+
+    def curvature(self, theta: Floats) -> Floats:
+        """Never asked for: P matrices of (K+1)² are what sparse features are to avoid."""
+        raise NotImplementedError
+
+    def gram(self, part: slice) -> Floats:
+        """Σ_i w_i x_i x_iᵀ of a part of the features."""
+        shift = self.shift[part]
+        total = np.zeros((len(shift), len(shift)))
+        for number, rows in enumerate(self.blocks):
+            weights = self.weights[number * BLOCK : number * BLOCK + rows.shape[0], None]
+            columns = rows[:, part]
+            total += (columns.T @ columns.multiply(weights)).toarray()
+        # Weighted means of the centred features are zero.
+        return np.asarray(total - self.weights.sum() * np.outer(shift, shift))
+
+    def digest(self) -> list[npt.NDArray[Any]]:
+        """All arrays that decide its values."""
+        parts = [part for rows in self.blocks for part in (rows.data, rows.indices, rows.indptr)]
+        return [*parts, self.shift, self.signs, self.weights]
+
+
+@dataclass(frozen=True, eq=False)
+class OwnLikelihood(Likelihood):
+    """Features that all outcomes share, `rows` (N, 1 + S), and C features of which every outcome has its own.
+
+    θ_j holds the intercept, S shared and C own coefficients; the latter are alike over the tree as the others are.
+    """
+
+    own: Floats = field(default_factory=lambda: np.zeros((0, 0, 0)))  # (C, N, P)
+
+    @property
+    def n_features(self) -> int:
+        """S + C."""
+        return int(self.rows.shape[1]) - 1 + len(self.own)
+
+    def forward(self, block: slice, theta: Floats, out: Floats) -> Floats:
+        """η of a block of rows, (n, P), into `out`."""
+        n_shared = self.rows.shape[1]
+        np.matmul(self.rows[block], theta[:, :n_shared].T, out=out)
+        for c, own in enumerate(self.own):
+            out += own[block] * theta[:, n_shared + c]
+        return out
+
+    def backward(self, block: slice, values: Floats) -> Floats:
+        """Σ_i values_ij x_ij over a block of rows, (P, 1 + S + C)."""
+        mine = np.einsum("ij,cij->jc", values, self.own[:, block])
+        return np.hstack([values.T @ self.rows[block], mine])
+
+    def _rows_of(self, j: int) -> Floats:
+        return np.hstack([self.rows, self.own[:, :, j].T])
+
+    def curvature(self, theta: Floats) -> Floats:
+        """Minus the Hessian, one block an outcome."""
+        bend = self.bend(theta)
+        rows = [self._rows_of(j) for j in range(len(theta))]
+        return np.stack([(rows[j] * bend[:, [j]]).T @ rows[j] for j in range(len(theta))])
+
+    def gram(self, part: slice) -> Floats:
+        """Σ_i w_i x_ij x_ijᵀ of a part of the features, the mean over outcomes."""
+        weights = self.weights[:, None]
+        every = (self._rows_of(j)[:, 1:][:, part] for j in range(self.n_outcomes))
+        return np.asarray(sum((rows * weights).T @ rows for rows in every) / self.n_outcomes)
+
+    def of_outcome(self, j: int) -> Likelihood:
+        """The likelihood of one outcome alone, labels (N, 1)."""
+        one = slice(j, j + 1)
+        return replace(self, signs=np.ascontiguousarray(self.signs[:, one]), own=self.own[:, :, one])
+
+    def digest(self) -> list[npt.NDArray[Any]]:
+        """All arrays that decide its values."""
+        return [*super().digest(), self.own]
 
 
 def penalised_mode(likelihood: Likelihood, precision: Floats, n_steps: int = 50) -> Floats:

@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.regression.likelihood import Likelihood
+from coaltree.regression.encoding import as_outcomes, is_frame
+from coaltree.regression.likelihood import BLOCK, Likelihood, SparseLikelihood
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-# Every iteration factorises a matrix of this size; beyond it takes seconds.
+# With a full Φ every iteration factorises a matrix of this size; beyond it takes seconds.
 LARGEST = 5000
+# By default Φ is full up to so many features, and unknowns.
+MOST_FULL, LARGEST_FULL = 10, 300
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +34,9 @@ class Scaling:
         """Columns that are in the model."""
         return np.asarray(self.width > 0)
 
-    def apply(self, X: Floats) -> Floats:
+    def apply(self, X: Any) -> Floats:
         """(N, K) → (N, 1 + varying columns), a column of ones first."""
-        varying = self.varying
+        varying, X = self.varying, dense(X)
         rows = np.ones((len(X), 1 + int(varying.sum())))
         rows[:, 1:] = (X[:, varying] - self.centre[varying]) / self.width[varying]
         return rows
@@ -54,25 +57,29 @@ class Prepared:
     scaling: Scaling
     fitted: Bools  # (P,), outcomes with both classes
     rates: Floats  # (P,), smoothed share of ones
+    wide: bool  # whether every feature has a width of its own, or all have a full covariance
 
 
-def _dense(table: Any) -> Any:
+def dense(table: Any) -> Any:
     """Turn a scipy sparse matrix into an array; leave others as they are."""
     return table.toarray() if hasattr(table, "toarray") else table
 
 
-def as_features(X: Any) -> Floats:
-    """Return X (N, K) as a finite float64 array; sparse matrices become dense."""
-    dense = _dense(X)
+def as_features(X: Any) -> Any:
+    """Return X (N, K) as a finite float64 array, or as compressed sparse rows if it is sparse."""
     try:
-        array = np.ascontiguousarray(dense, dtype=np.float64)
+        if hasattr(X, "tocsr"):
+            array = X.tocsr().astype(np.float64)
+            array.sum_duplicates()
+        else:
+            array = np.ascontiguousarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"X must be a table of numbers: {error}. Encode categories first.") from error
     if array.ndim != 2 or 0 in array.shape:
         raise ValueError(f"X must be a table (N, K) with rows and columns, got shape {array.shape}.")
-    bad = ~np.isfinite(array)
+    bad = ~np.isfinite(array.data if hasattr(array, "tocsr") else array)
     if bad.any():
-        row, column = np.argwhere(bad)[0]
+        row, column = np.argwhere(~np.isfinite(dense(array)))[0]
         raise ValueError(
             f"X must be finite: {int(bad.sum())} entries are NaN or infinite, the first in row {row}, column {column}. "
             "Impute them first, for example with sklearn.impute.SimpleImputer."
@@ -82,13 +89,14 @@ def as_features(X: Any) -> Floats:
 
 def as_labels(Y: Any, names: tuple[str, ...] | None = None) -> Floats:
     """Return Y (N, P) as float64 with 0, 1 and, where a label is missing, NaN; one dimension is one outcome."""
-    Y = _dense(Y)
-    if hasattr(Y, "to_numpy"):
-        Y = Y.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(Y, "isna") else Y.to_numpy()
-    try:
-        array = np.ascontiguousarray(Y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Y must hold 0, 1 or NaN (no label), one column an outcome: {error}.") from error
+    Y = dense(Y)
+    if is_frame(Y):
+        array = as_outcomes(Y)[0]
+    else:
+        try:
+            array = np.ascontiguousarray(Y, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"Y must hold 0, 1 or NaN (no label), one column an outcome: {error}.") from error
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or 0 in array.shape:
@@ -121,22 +129,46 @@ def as_weights(sample_weight: Any, n: int) -> Floats:
     return weights
 
 
-def scale_features(X: Floats, weights: Floats) -> Scaling:
+def scale_features(X: Any, weights: Floats) -> Scaling:
     """Centre and scale by the weighted mean and deviation; a column that does not vary gets width 0."""
-    centre = np.average(X, axis=0, weights=weights)
-    width = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=weights))
-    width[width <= 1e-10 * np.maximum(np.abs(centre), np.abs(X).max(axis=0))] = 0.0
+    if hasattr(X, "tocsr"):
+        share = weights / weights.sum()
+        centre, rows, columns = np.asarray(X.T @ share), np.repeat(share, np.diff(X.indptr)), X.indices
+        squares = np.bincount(columns, rows * (X.data - centre[columns]) ** 2, X.shape[1])
+        squares += centre**2 * np.maximum(1.0 - np.bincount(columns, rows, X.shape[1]), 0.0)
+        width, largest = np.sqrt(squares), np.asarray(abs(X).max(axis=0).toarray()).ravel()
+    else:
+        centre = np.average(X, axis=0, weights=weights)
+        width = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=weights))
+        largest = np.abs(X).max(axis=0)
+    width[width <= 1e-10 * np.maximum(np.abs(centre), largest)] = 0.0
     if not np.any(width > 0):
         raise ValueError("X must have a column that varies: every one is constant.")
     return Scaling(centre, width, X.shape[1])
 
 
-def prepare(X: Any, Y: Any, sample_weight: Any, link: int, names: tuple[str, ...] | None) -> Prepared:
+def choose_wide(n_features: int, n_outcomes: int) -> bool:
+    """Whether to give features widths of their own: a full covariance of many is neither learned nor affordable."""
+    return n_features > MOST_FULL or n_outcomes * (n_features + 1) > LARGEST_FULL
+
+
+def sparse_likelihood(X: Any, scaling: Scaling, signs: Any, weights: Floats, link: int) -> SparseLikelihood:
+    """Scale the columns that vary, without centring them, and cut the rows into blocks."""
+    varying = scaling.varying
+    scaled = X[:, np.flatnonzero(varying)].multiply(1.0 / scaling.width[varying]).tocsr()
+    blocks = tuple(scaled[first : first + BLOCK] for first in range(0, X.shape[0], BLOCK))
+    shift = scaling.centre[varying] / scaling.width[varying]
+    return SparseLikelihood(np.ones((X.shape[0], 1)), signs, weights, link, blocks, shift)
+
+
+def prepare(
+    X: Any, Y: Any, sample_weight: Any, link: int, names: tuple[str, ...] | None, wide: bool | None = None
+) -> Prepared:
     """Check everything, set aside outcomes with a single class, and build the likelihood."""
     features, labels = as_features(X), as_labels(Y, names)
-    if len(features) != len(labels):
-        raise ValueError(f"X and Y must have as many rows: {len(features)} and {len(labels)}.")
-    weights = as_weights(sample_weight, len(features))
+    if features.shape[0] != len(labels):
+        raise ValueError(f"X and Y must have as many rows: {features.shape[0]} and {len(labels)}.")
+    weights = as_weights(sample_weight, len(labels))
     counted = weights > 0
     features, labels, weights = features[counted], labels[counted], weights[counted]
     present = ~np.isnan(labels)
@@ -157,14 +189,19 @@ def prepare(X: Any, Y: Any, sample_weight: Any, link: int, names: tuple[str, ...
             stacklevel=3,
         )
     signs = np.where(present & fitted, np.where(labels == 1, 1, -1), 0).astype(np.int8)
+    if wide is None:
+        wide = choose_wide(features.shape[1], labels.shape[1])
+    features = features if wide else dense(features)
     scaling = scale_features(features, weights)
+    if wide and hasattr(features, "tocsr"):
+        return Prepared(sparse_likelihood(features, scaling, signs, weights, link), scaling, fitted, rates, wide)
     rows = scaling.apply(features)
     size = rows.shape[1] * labels.shape[1]
-    if size > LARGEST:
+    if size > LARGEST and not wide:
         warnings.warn(
-            f"{labels.shape[1]} outcomes times {rows.shape[1]} coefficients are {size} unknowns, and every iteration "
-            "factorises a matrix of that size: reduce X to a few dozen factors first, for example by PCA.",
+            f"{labels.shape[1]} outcomes times {rows.shape[1]} coefficients are {size} unknowns, and with a full "
+            'covariance every iteration factorises a matrix of that size: use covariance="diagonal".',
             UserWarning,
             stacklevel=3,
         )
-    return Prepared(Likelihood(rows, signs, weights, link), scaling, fitted, rates)
+    return Prepared(Likelihood(rows, signs, weights, link), scaling, fitted, rates, wide)

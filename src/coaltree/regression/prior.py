@@ -21,6 +21,15 @@ Given everything else (μ, β) is Gaussian with precision, over outcomes ⊗ fea
     Q ⊗ Φ⁻¹ + (1/P²) 1 1ᵀ ⊗ I/τ²,   Q = Σ_k c_k c_kᵀ,
 
 where c_k are the weights with which contrast k (`model.diffusion.contrasts`) takes the leaves.
+
+**Many features** (`wide_prior`). A full Φ of hundreds of features cannot be learned, and few of them may matter. Then
+every feature has a width of its own, which all outcomes share, and β_jk/λ_k has the prior above with Φ = σ² I:
+
+    λ_k² ~ IG(ν/2, ν/2),   ν ∈ DFS, each as likely;   σ, τ ~ half-t(2, scale).
+
+So the effects of a feature on P outcomes are jointly t-distributed with ν degrees of freedom, from Cauchy tails (few
+features matter, those a lot) to all but normal ones (all matter a little, as in ridge regression); the data choose.
+The precision of β is A ⊗ Λ⁻² with A = Q/σ² + 1 1ᵀ/(Pτ)².
 """
 
 from __future__ import annotations
@@ -35,13 +44,17 @@ from coaltree.inference.learn import Unknowns
 from coaltree.model.coalescent import sample_tree
 from coaltree.model.covariance import CovarianceFamily, PooledWishart
 from coaltree.model.diffusion import contrasts, sample_data
+from coaltree.model.family import sample_inverse_gamma
 from coaltree.model.pooled import sample_half_t
+from coaltree.regression.spherical import PooledSpherical
 
 Floats = npt.NDArray[np.float64]
 
 INTERCEPT_SD = 5.0
 # ν: how much alike the widths of features are.
 DF = 10.0
+# Degrees of freedom of the effects of one among many features.
+DFS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 64.0])
 
 
 class Prior(NamedTuple):
@@ -50,6 +63,7 @@ class Prior(NamedTuple):
     family: CovarianceFamily
     spread_scale: float  # scale of τ
     intercept_sd: float = INTERCEPT_SD
+    wide: bool = False  # every feature has a width of its own
 
 
 class Hyper(NamedTuple):
@@ -57,6 +71,13 @@ class Hyper(NamedTuple):
 
     unknowns: Unknowns | None  # tree, Φ, s₀; None for a single outcome
     spread: float  # τ
+    widths: Floats | None = None  # λ, (K,), of a wide prior
+    df: float = np.inf  # ν
+
+
+def wide_prior(scale: float) -> Prior:
+    """The prior for many features."""
+    return Prior(PooledSpherical(scale), scale, wide=True)
 
 
 def default_prior(scale: float) -> Prior:
@@ -86,8 +107,7 @@ def precision(hyper: Hyper, prior: Prior, n_outcomes: int, n_features: int) -> F
     Q, phi_inverse = np.zeros((n_outcomes, n_outcomes)), np.eye(n_features)
     if hyper.unknowns is not None:
         now = hyper.unknowns
-        weights = contrasts(now.tree, np.eye(n_outcomes), now.leaf_noise)
-        Q = weights.T @ weights
+        Q = contrast_precision(now, n_outcomes)
         half = now.covariance.whiten(np.eye(n_features))
         phi_inverse = half @ half.T
     result = np.empty((n_outcomes, n_features + 1, n_outcomes, n_features + 1))
@@ -96,18 +116,37 @@ def precision(hyper: Hyper, prior: Prior, n_outcomes: int, n_features: int) -> F
     return result
 
 
+def contrast_precision(unknowns: Unknowns, n_outcomes: int) -> Floats:
+    """Q, (P, P)."""
+    weights = contrasts(unknowns.tree, np.eye(n_outcomes), unknowns.leaf_noise)
+    return np.asarray(weights.T @ weights)
+
+
+def outcome_precision(hyper: Hyper, n_outcomes: int) -> Floats:
+    """A = Q/σ² + 1 1ᵀ/(Pτ)² of a wide prior, (P, P)."""
+    A = np.full((n_outcomes, n_outcomes), (n_outcomes * hyper.spread) ** -2.0)
+    if hyper.unknowns is not None:
+        A += contrast_precision(hyper.unknowns, n_outcomes) / float(hyper.unknowns.covariance.values["variance"])
+    return A
+
+
 def sample_prior(prior: Prior, n_outcomes: int, n_features: int, rng: np.random.Generator) -> tuple[Hyper, Floats]:
     """Draw everything: hyperparameters and (μ, β), (P, K+1). For simulation and for tests of calibration."""
     spread = sample_half_t(prior.spread_scale, rng)
     theta = np.empty((n_outcomes, n_features + 1))
     theta[:, 0] = prior.intercept_sd * rng.standard_normal(n_outcomes)
-    level = spread * rng.standard_normal(n_features)
-    if n_outcomes == 1:
-        theta[:, 1:] = level
-        return Hyper(None, spread), theta
-    covariance = prior.family.sample_prior(n_features, rng)
-    tree = sample_tree(n_outcomes, rng)
-    noise = np.full(n_outcomes, rng.exponential())
-    leaves = sample_data(tree, covariance.matrix(), noise, rng)
-    theta[:, 1:] = leaves - leaves.mean(axis=0) + level
-    return Hyper(Unknowns(tree, covariance, noise), spread), theta
+    theta[:, 1:] = spread * rng.standard_normal(n_features)
+    hyper = Hyper(None, spread)
+    if n_outcomes > 1:
+        covariance = prior.family.sample_prior(n_features, rng)
+        tree = sample_tree(n_outcomes, rng)
+        noise = np.full(n_outcomes, rng.exponential())
+        leaves = sample_data(tree, covariance.compact(), noise, rng)
+        theta[:, 1:] += leaves - leaves.mean(axis=0)
+        hyper = Hyper(Unknowns(tree, covariance, noise), spread)
+    if prior.wide:
+        df = float(rng.choice(DFS))
+        widths = np.sqrt(sample_inverse_gamma(np.full(n_features, 0.5 * df), 0.5 * df, rng))
+        theta[:, 1:] *= widths
+        hyper = hyper._replace(widths=widths, df=df)
+    return hyper, theta

@@ -13,6 +13,7 @@ from coaltree.regression import checkpoint as files
 from coaltree.regression.chain import Chain, Settings
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.prior import Prior
+from coaltree.regression.wide import WideChain
 
 
 def run(
@@ -29,7 +30,8 @@ def run(
 
     Ctrl-C ends the run early with the iterations that are done, as long as every chain has one draw to keep.
     """
-    chains = [Chain(likelihood, prior, settings, rng) for rng in generators]
+    kind = WideChain if prior.wide else Chain
+    chains: list[Chain] = [kind(likelihood, prior, settings, rng) for rng in generators]
     save = None
     if checkpoint is not None:
         seeds = [rng.bit_generator.state for rng in generators]

@@ -11,9 +11,11 @@ import numpy.typing as npt
 
 from coaltree.regression.comparison import Comparison
 from coaltree.regression.fit import ProbitFit
+from coaltree.regression.stacking import Stack
 from coaltree.report.blocks import bullets, code, facts, figure, note, table, text
 from coaltree.report.clustering import CITATIONS
 from coaltree.report.page import Block, Page
+from coaltree.report.stacking import need_blocks, stack_blocks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,10 +32,13 @@ METHOD_NAMES = {
     "lasso": "lasso",
     "elastic_net": "elastic net",
     "random_forest": "random forest",
+    "wide_ridge": "ridge, for many features",
+    "multi_forest": "one forest for all",
+    "boosting": "gradient boosting",
+    "classifier_chain": "classifier chain",
+    "ridge_stack": "stack with ridge",
 }
 
-_CONVERGED = 1.05  # largest R̂ at which chains count as agreed
-_ENOUGH = 100.0  # effective draws
 _MOST_ROWS = 60  # coefficients in the page; all of them are in the file
 _MAJORITY = 0.5
 _FORMATS = {"AUROC": ".3f", "AUPRC": ".3f", "Brier": ".4f", "log loss": ".4f", "calibration slope": ".2f"}
@@ -65,6 +70,10 @@ class RegressionResult:
         The command that makes it again.
     notes : tuple of str
         Remarks on the data that a reader must know.
+    stack : Stack, optional
+        What was learned with features="auto".
+    needs : tuple of mappings
+        What a table of new rows must hold: one row a column.
     """
 
     title: str
@@ -78,6 +87,8 @@ class RegressionResult:
     parameters: Mapping[str, object]
     command: str
     notes: tuple[str, ...] = ()
+    stack: Stack | None = None
+    needs: tuple[Mapping[str, str], ...] = ()
 
 
 def regression_page(result: RegressionResult) -> Page:
@@ -94,7 +105,11 @@ def regression_page(result: RegressionResult) -> Page:
     page.section("Coefficients", *_coefficient_blocks(result))
     if result.fit.tree is not None and n_outcomes > 2:
         page.section("Composite outcomes", *_node_blocks(result))
+    if result.stack is not None:
+        page.section("What is not linear", *stack_blocks(result.stack, result.outcomes))
     page.section("How sure is this", *_diagnostic_blocks(result.fit))
+    if result.needs:
+        page.section("Predict new rows", *need_blocks(result.needs))
     page.section("Parameters", facts(result.parameters))
     page.section(
         "Reproduce and cite",
@@ -310,18 +325,8 @@ def _node_blocks(result: RegressionResult) -> list[Block]:
 
 
 def _verdict(fit: ProbitFit) -> Block:
-    ratio, size = float(fit.diagnostics["r_hat"]), float(fit.diagnostics["bulk_ess"])
-    if ratio <= _CONVERGED and size >= _ENOUGH:
-        return note(
-            f"The chains agree (largest R-hat {ratio:.3f}) and are long enough: every coefficient is worth at least "
-            f"{size:,.0f} independent draws.",
-            kind="good",
-        )
-    return note(
-        f"The chains are too short to be relied on: largest R-hat {ratio:.3f} (at most {_CONVERGED} is good), fewest "
-        f"effective draws {size:,.0f} (at least {_ENOUGH:.0f} is good). Run more iterations.",
-        kind="warning",
-    )
+    converged, told = fit.verdict
+    return note(told, kind="good" if converged else "warning")
 
 
 def _diagnostic_blocks(fit: ProbitFit) -> list[Block]:

@@ -1,0 +1,252 @@
+r"""Tables as people have them, as columns of numbers: learned once, the same ever after.
+
+| column | becomes |
+|---|---|
+| numbers | itself; missing entries get the median, and a column that says so is added if there were any |
+| booleans, and text of two levels | one column, 1 for `True`, or for the level that comes second in the alphabet |
+| categories and other text | one column for each level but the commonest, which is the reference |
+| missing among text | a level of its own, "(missing)", if there were any; else the reference |
+
+Levels that were not there when it was learned, columns that are not there, and infinite numbers are refused by name.
+Outcomes are read by `as_outcomes`: 0 and 1, booleans, or words such as yes and no; empty or NaN where unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Columns = dict[str, npt.NDArray[Any]]
+
+NUMBER, TWO, MANY = "number", "two levels", "levels"
+MISSING = "(missing)"
+MOST_LEVELS = 100
+_SHOWN = 6
+_NOTHING = {"", "na", "n/a", "nan", "null", "none", "<na>", "nat"}
+_YES = {"1", "1.0", "yes", "y", "true", "t", "present", "positive"}
+_NO = {"0", "0.0", "no", "n", "false", "f", "absent", "negative"}
+
+
+def listed(names: Any) -> str:
+    """Names for a message, the first few."""
+    names = [repr(str(name)) for name in names]
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X has named columns."""
+    return hasattr(X, "columns") and hasattr(X, "__getitem__") and not hasattr(X, "tocsr")
+
+
+def is_mapping(X: Any) -> bool:
+    """Whether X maps names to columns; one format of sparse matrices is a dict too."""
+    return isinstance(X, Mapping) and not hasattr(X, "tocsr")
+
+
+def columns_of(X: Any) -> Columns:
+    """Columns of a DataFrame or of a mapping: float64 with NaN, or text with None where an entry is missing."""
+    if is_mapping(X):
+        return {str(name): _column(values) for name, values in X.items()}
+    names = [str(name) for name in X.columns]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"X has the columns {listed(repeated)} more than once. Rename them.")
+    return {str(name): _column(X[name]) for name in X.columns}
+
+
+def _column(values: Any) -> npt.NDArray[Any]:
+    array = np.asarray(values)
+    category = str(getattr(values, "dtype", "")) == "category"  # numbers in it are names, not amounts
+    if array.dtype.kind in "iuf" and not category:
+        return array.astype(np.float64)
+    if array.dtype.kind == "b":
+        return np.array(["True" if value else "False" for value in array], dtype=object)
+    cells = [_cell(value) for value in np.asarray(values, dtype=object)]
+    known = [cell for cell in cells if cell is not None]
+    if category:
+        return np.array(cells, dtype=object)
+    try:
+        numbers = [float(cell) for cell in known]
+    except ValueError:
+        return np.array(cells, dtype=object)
+    if any("_" in cell for cell in known):  # Python's way of writing numbers, nobody else's
+        return np.array(cells, dtype=object)
+    found = iter(numbers)
+    return np.array([np.nan if cell is None else next(found) for cell in cells])
+
+
+def _cell(value: Any) -> str | None:
+    """Text, or None if it is missing."""
+    text = str(value).strip()
+    return None if text.lower() in _NOTHING else text
+
+
+def needs_encoding(X: Any) -> bool:
+    """Whether a table has named columns of which some are not plain finite numbers."""
+    if not is_frame(X):
+        return False
+    for name in X.columns:
+        column = X[name]
+        values = np.asarray(column)
+        if str(getattr(column, "dtype", "")) == "category":
+            return True
+        if values.ndim != 1 or values.dtype.kind not in "iuf" or np.isnan(values.astype(np.float64)).any():
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one column is encoded."""
+
+    name: str
+    kind: str
+    median: float = 0.0  # of numbers
+    missing: bool = False  # whether missing entries have a column, or level, of their own
+    levels: tuple[str, ...] = ()  # one column each; the reference first
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns it becomes."""
+        if self.kind == NUMBER:
+            return [self.name, f"{self.name} {MISSING}"][: 1 + self.missing]
+        return [f"{self.name} = {level}" for level in self.levels[1:]]
+
+    def encode(self, values: npt.NDArray[Any]) -> Floats:
+        """(N,) → (N, columns)."""
+        if self.kind == NUMBER:
+            if values.dtype.kind != "f":
+                example = next(value for value in values if value is not None)
+                raise ValueError(
+                    f"X column {self.name!r} held numbers when the model was fitted, and holds {example!r} now."
+                )
+            absent = np.isnan(values)
+            filled = np.where(absent, self.median, values)
+            return np.column_stack([filled, absent])[:, : 1 + self.missing].astype(np.float64)
+        cells = _texts(values)
+        position = {level: k for k, level in enumerate(self.levels)}
+        unseen = sorted({cell for cell in cells if cell is not None and cell not in position})
+        if unseen:
+            raise ValueError(
+                f"X column {self.name!r} holds {listed(unseen)}, which the model has not seen: it knows "
+                f"{listed(self.levels)}. Recode such entries as one of these, or leave them empty (missing)."
+            )
+        absent = position.get(MISSING, 0)
+        codes = np.array([absent if cell is None else position[cell] for cell in cells])
+        return np.asarray(codes[:, None] == np.arange(1, len(self.levels)), dtype=np.float64)
+
+
+def _texts(values: npt.NDArray[Any]) -> list[str | None]:
+    """Cells as text: levels that happen to be numbers are levels all the same."""
+    if values.dtype.kind != "f":
+        return list(values)
+    return [None if np.isnan(value) else f"{value:g}" for value in values]
+
+
+def _learn_column(name: str, values: npt.NDArray[Any]) -> Column:
+    if values.dtype.kind == "f":
+        if np.isinf(values).any():
+            raise ValueError(f"X column {name!r} holds infinite values. Correct them or leave the column out.")
+        absent = np.isnan(values)
+        if absent.all():
+            raise ValueError(f"X column {name!r} holds no value at all. Leave it out.")
+        return Column(name, NUMBER, float(np.median(values[~absent])), bool(absent.any()))
+    cells = list(values)
+    missing = any(cell is None for cell in cells)
+    levels, counts = np.unique([cell for cell in cells if cell is not None], return_counts=True)
+    if len(levels) > min(MOST_LEVELS, max(2, len(cells) // 2)):
+        raise ValueError(
+            f"X column {name!r} holds text of {len(levels)} levels in {len(cells)} rows, such as {listed(levels[:3])}: "
+            f"too many to learn from, at most {MOST_LEVELS} and half the rows. Leave the column out, group its levels, "
+            "or use it to name the rows."
+        )
+    ordered = [str(level) for level in levels]
+    if len(ordered) == 2 and not missing:
+        return Column(name, TWO, levels=tuple(ordered))
+    reference = ordered[int(np.argmax(counts))]
+    rest = [level for level in ordered if level != reference]
+    return Column(name, MANY, missing=missing, levels=(reference, *rest, *([MISSING] if missing else [])))
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How a table becomes columns of numbers."""
+
+    columns: tuple[Column, ...]
+
+    @classmethod
+    def learn(cls, table: Columns) -> Encoding:
+        """Look at a table, once."""
+        return cls(tuple(_learn_column(name, values) for name, values in table.items()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the encoded columns."""
+        return tuple(name for column in self.columns for name in column.names)
+
+    def encode(self, table: Columns) -> Floats:
+        """(N, encoded columns); columns are found by name, others are not looked at."""
+        absent = [column.name for column in self.columns if column.name not in table]
+        if absent:
+            raise ValueError(
+                f"X lacks the columns {listed(absent)} that the model needs; it has {listed(table)}. Add them, empty "
+                "where nothing is known."
+            )
+        for column in self.columns:
+            values = table[column.name]
+            if values.dtype.kind == "f" and np.isinf(values).any():
+                raise ValueError(f"X column {column.name!r} holds infinite values. Correct them.")
+        return np.hstack([column.encode(table[column.name]) for column in self.columns])
+
+    def needs(self) -> list[dict[str, str]]:
+        """What the model needs of a table: one row a column, in words."""
+        rows = []
+        for column in self.columns:
+            what = "a number" if column.kind == NUMBER else f"one of {listed(column.levels)}"
+            empty = f"the median, {column.median:.6g}" if column.kind == NUMBER else f"{column.levels[0]!r}"
+            if column.missing:
+                empty = "known as missing" if column.kind != NUMBER else f"{empty}, known as missing"
+            rows.append({"column": column.name, "holds": what, "if empty": empty})
+        return rows
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """Plain values for a file."""
+        return [asdict(column) for column in self.columns]
+
+    @classmethod
+    def from_json(cls, values: list[dict[str, Any]]) -> Encoding:
+        """Rebuild from a file."""
+        return cls(tuple(Column(**{**value, "levels": tuple(value["levels"])}) for value in values))
+
+
+def as_outcomes(Y: Any) -> tuple[Floats, tuple[str, ...]]:
+    """Outcomes (N, P) of 0, 1 and NaN, and their names, from a DataFrame or a mapping of columns."""
+    columns = columns_of(Y)
+    return np.column_stack([_outcome(name, values) for name, values in columns.items()]), tuple(columns)
+
+
+def _outcome(name: str, values: npt.NDArray[Any]) -> Floats:
+    if values.dtype.kind == "f":
+        wrong = ~(np.isnan(values) | (values == 0) | (values == 1))
+        if wrong.any():
+            shown = np.unique(values[wrong])
+            many = ": counts and measurements are not modelled, make them yes or no by a threshold"
+            raise ValueError(
+                f"Y must hold 0, 1 or NaN (no label), but outcome {name} holds "
+                f"{', '.join(f'{value:g}' for value in shown[:5])}{', …' if len(shown) > 5 else ''}. Use one 0/1 "
+                f"column an outcome{many if len(shown) > 1 else ''}."
+            )
+        return values
+    lower = [None if value is None else str(value).lower() for value in values]
+    unknown = sorted({cell for cell in lower if cell is not None and cell not in _YES | _NO})
+    if unknown:
+        raise ValueError(
+            f"Y must hold 0 and 1, booleans or yes and no, but outcome {name} holds {listed(unknown)}. Use one 0/1 "
+            "column an outcome, and nothing where it is not known."
+        )
+    return np.array([np.nan if cell is None else float(cell in _YES) for cell in lower])

@@ -1,0 +1,151 @@
+r"""Coordinates in which the posterior of all coefficients is nearly a standard normal, at the price of K × K matrices.
+
+With w_j the mean curvature of outcome j's likelihood at a pilot point, G = XᵀX, Λ the widths of features and A the
+prior precision between outcomes (`prior.outcome_precision`), the precision of (β_1 … β_P) is about
+
+    M = diag(w) ⊗ G + A ⊗ Λ⁻²,
+
+the second part exactly. After β ↦ diag(w)^½ β Λ⁻¹ the first part is I ⊗ ΛGΛ and the second diag(w)^−½ A diag(w)^−½ ⊗ I,
+so the eigenvectors U of the one and E of the other make M diagonal: d_k + a_p, sums of an eigenvalue of each. Neither
+can lose positive definiteness: d_k is cut at zero, and a_p at a trillionth of the largest.
+
+G is taken block by block, at most LARGEST_BLOCK features each: of B blocks the largest eigenvalue of M against its
+block diagonal is at most B, so a trajectory needs at most √B times as many steps. An intercept goes with the weighted
+mean of the features at the pilot, μ′_j = μ_j + c_j β_j, which takes away most of what ties it to the coefficients.
+
+A frame need not be exact, only independent of the coefficients that are drawn in it.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree.regression.likelihood import Likelihood
+
+Floats = npt.NDArray[np.float64]
+
+LARGEST_BLOCK = 400
+# Smallest eigenvalue of the prior between outcomes, over the largest.
+SMALLEST = 1e-12
+
+
+class WidePilot(NamedTuple):
+    """The likelihood around a point, as the frame takes it."""
+
+    theta: Floats  # (P, K+1)
+    weights: Floats  # (P,), w
+    shear: Floats  # (P, K), c
+    intercepts: Floats  # (P,), curvature along each intercept
+    linear: Floats  # (P, K+1), curvature times θ plus the gradient, in sheared coordinates
+
+
+class Basis(NamedTuple):
+    """Eigenvectors and eigenvalues of ΛGΛ, block by block."""
+
+    parts: tuple[tuple[slice, Floats], ...]
+    spectrum: Floats  # (K,)
+
+    def rotate(self, values: Floats) -> Floats:
+        """Values (P, K) times U."""
+        return np.hstack([values[:, part] @ vectors for part, vectors in self.parts])
+
+    def rotate_back(self, values: Floats) -> Floats:
+        """Values (P, K) times Uᵀ."""
+        return np.hstack([values[:, part] @ vectors.T for part, vectors in self.parts])
+
+
+def blocks_of(n_features: int) -> list[slice]:
+    """Features in blocks of equal size, in their order: levels of one category stay together."""
+    n_blocks = -(-n_features // LARGEST_BLOCK)
+    edges = np.linspace(0, n_features, n_blocks + 1).round().astype(int)
+    return [slice(int(first), int(last)) for first, last in pairwise(edges)]
+
+
+def make_basis(grams: list[tuple[slice, Floats]], widths: Floats) -> Basis:
+    """Diagonalise ΛGΛ."""
+    parts, spectrum = [], np.empty(len(widths))
+    for part, gram in grams:
+        values, vectors = np.linalg.eigh(gram * np.outer(widths[part], widths[part]))
+        spectrum[part] = np.maximum(values, 0.0)
+        parts.append((part, vectors))
+    return Basis(tuple(parts), spectrum)
+
+
+def make_wide_pilot(likelihood: Likelihood, grams: list[tuple[slice, Floats]], theta: Floats) -> WidePilot:
+    """Look at the likelihood around θ."""
+    bend = likelihood.bend(theta)
+    total = np.maximum(bend.sum(axis=0), np.finfo(np.float64).tiny)
+    weights = np.maximum(total / likelihood.weights.sum(), 1e-8)
+    shear = likelihood.transposed(bend)[:, 1:] / total[:, None]
+    gradient = likelihood.gradient(theta)
+    linear = np.empty_like(theta)
+    linear[:, 0] = gradient[:, 0] + total * (theta[:, 0] + np.einsum("jk,jk->j", shear, theta[:, 1:]))
+    linear[:, 1:] = gradient[:, 1:] - gradient[:, :1] * shear
+    for part, gram in grams:
+        linear[:, 1:][:, part] += weights[:, None] * (theta[:, 1:][:, part] @ gram)
+    return WidePilot(theta, weights, shear, total, linear)
+
+
+class Frame:
+    """q ↔ θ, with θ about N(m, M⁻¹) where q is about N(0, I)."""
+
+    def __init__(self, pilot: WidePilot, basis: Basis, widths: Floats, outcomes: Floats, intercept: float) -> None:
+        self.pilot, self.basis, self.widths, self.intercept = pilot, basis, widths, intercept
+        scale = np.sqrt(pilot.weights)
+        a, self.vectors = np.linalg.eigh(outcomes / np.outer(scale, scale))
+        a = np.maximum(a, SMALLEST * a[-1])
+        self.scale = scale[:, None]
+        self.root = np.sqrt(basis.spectrum + a[:, None])
+        self.intercept_root = np.sqrt(pilot.intercepts + intercept)
+        # Up to what w says; and of M, up to what w and Λ say.
+        self.log_det_outcomes = float(np.log(a).sum())
+        self.log_det_root = float(np.log(self.root).sum())
+        self.mean = self._pull(pilot.linear)
+
+    def with_outcomes(self, outcomes: Floats) -> Frame:
+        """The frame of another prior between outcomes: K × K matrices stay."""
+        return Frame(self.pilot, self.basis, self.widths, outcomes, self.intercept)
+
+    def whiten(self, theta: Floats) -> Floats:
+        """θ (P, K+1) → q."""
+        beta = theta[:, 1:]
+        q = np.empty_like(theta)
+        q[:, 0] = (theta[:, 0] + np.einsum("jk,jk->j", self.pilot.shear, beta)) * self.intercept_root
+        q[:, 1:] = self._between(self.basis.rotate(self.scale * beta / self.widths), self.root)
+        return np.asarray(q - self.mean)
+
+    def colour(self, q: Floats) -> Floats:
+        """q → θ."""
+        q = q + self.mean
+        theta = np.empty_like(q)
+        beta = self.basis.rotate_back(self._between(q[:, 1:], 1.0 / self.root)) * self.widths / self.scale
+        theta[:, 1:] = beta
+        theta[:, 0] = q[:, 0] / self.intercept_root - np.einsum("jk,jk->j", self.pilot.shear, beta)
+        return theta
+
+    def pull(self, gradient: Floats) -> Floats:
+        """A gradient in θ as one in q."""
+        sheared = gradient.copy()
+        sheared[:, 1:] -= gradient[:, :1] * self.pilot.shear
+        return self._pull(sheared)
+
+    def _pull(self, sheared: Floats) -> Floats:
+        out = np.empty_like(sheared)
+        out[:, 0] = sheared[:, 0] / self.intercept_root
+        turned = self.basis.rotate(sheared[:, 1:] * self.widths / self.scale)
+        out[:, 1:] = self._between(turned, 1.0 / self.root)
+        return out
+
+    def _between(self, values: Floats, factors: Floats) -> Floats:
+        """Multiply by `factors` along the eigenvectors E, and turn back: close A give close results, unlike close E."""
+        return np.asarray(self.vectors @ (factors * (self.vectors.T @ values)))
+
+    def draw(self, rng: np.random.Generator) -> Floats:
+        """A standard normal q, drawn among features and turned: signs and order of eigenvectors do not matter."""
+        q = rng.standard_normal(self.mean.shape)
+        q[:, 1:] = self.basis.rotate(q[:, 1:])
+        return q
