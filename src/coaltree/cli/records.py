@@ -124,7 +124,9 @@ def _study(
     jobs: Annotated[int, typer.Option(help="Fits side by side; -1 for all processors.")] = 1,
 ) -> None:
     """Run a study: cohort, features, outcomes, validation, cost; one folder, one report.html."""
+    from coaltree.records.bundle import FILE
     from coaltree.records.config import load_config
+    from coaltree.records.publishing import summary_rows
     from coaltree.records.study import run_study
     from coaltree.report.records import draw_figures, write_report
 
@@ -143,6 +145,8 @@ def _study(
             if result.tree is not None:
                 newick = result.tree.to_newick(support=result.support, digits=6)
                 (folder / "tree.nwk").write_text(newick + "\n", encoding="utf-8")
+            if result.model is not None:
+                result.model.save(folder / FILE)
             write_report(result, figures, folder / "report.html")
             shutil.copyfile(config, folder / "config.toml")
             summary = {
@@ -153,12 +157,10 @@ def _study(
                 "seed": settings.seed,
                 "seconds": round(time.perf_counter() - started, 1),
                 "auroc": {
-                    name: {row["method"]: row["auroc"] for row in comparison.summary()}
-                    for name, comparison in (
-                        ("cross_validation", result.cross_validation),
-                        ("temporal", result.temporal),
-                    )
-                    if comparison is not None
+                    name.replace("-", "_"): {
+                        row["method"]: row["auroc"] for row in summary_rows(comparison, settings.validation.level)
+                    }
+                    for name, comparison in result.comparisons().items()
                 },
                 "cost_node": None if result.separation is None else result.node_name(result.separation.best),
             }
