@@ -52,7 +52,8 @@ def import_meds(path: str | Path, out: str | Path, timezone: str | None = None, 
             split_up.update(subject for subject in present if shards_of.setdefault(subject, shard) != shard)
         if split_up:
             intake.notes.append(
-                f"{shown_count(len(split_up))} subject(s) were spread over several shards, which MEDS forbids; they are whole now."
+                f"{shown_count(len(split_up))} subject(s) were spread over several shards, which MEDS forbids; they "
+                "are whole now."
             )
         intake.names |= read_names(root)
         _carry_splits(root, intake)
