@@ -57,12 +57,15 @@ def _simulate(
     seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same data.")] = 1,
     factors: Annotated[int, typer.Option(min=2, help="Groups of codes.")] = 25,
     events_per_year: Annotated[float, typer.Option(min=1.0, help="Ordinary codes of a subject in a year.")] = 90.0,
+    hospital: Annotated[
+        int, typer.Option(min=0, help="Another number: the same outcomes, other patients and habits of coding.")
+    ] = 0,
 ) -> None:
     """Simulate a cohort with a known outcome tree, as MEDS, with the truth and a study's config beside it."""
     from coaltree.records.simulate import simulate_cohort
 
     with _plain_errors():
-        simulate_cohort(out, subjects, seed, factors, events_per_year, progress=True)
+        simulate_cohort(out, subjects, seed, factors, events_per_year, progress=True, hospital=hospital)
         typer.echo(f"Wrote {subjects:,} subjects to {out}. Next: coaltree records study {out}/study.toml --out results")
 
 

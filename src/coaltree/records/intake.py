@@ -88,11 +88,11 @@ class Intake:
         """Return int64 subjects with nulls for those rejected; texts are numbered in order of appearance."""
         pa, pc = need("pyarrow"), need("pyarrow.compute")
         if pa.types.is_floating(values.type):
-            # Whole numbers; others are written so that they are listed below.
             whole = pc.and_(pc.equal(pc.floor(values), values), pc.less(pc.abs(values), 2.0**53))
-            texts = pc.if_else(whole, None, values).cast(pa.string())
-            values = pc.coalesce(pc.if_else(whole, values, None).cast(pa.int64()).cast(pa.string()), texts)
-        if pa.types.is_integer(values.type) and not pa.types.is_uint64(values.type):
+            for i in np.flatnonzero(~np.asarray(pc.fill_null(whole, True))):
+                self.reject(file, int(rows[i]), column, values[i].as_py(), "subject is not an integer")
+            numbers = pc.if_else(whole, values, None).cast(pa.int64())
+        elif pa.types.is_integer(values.type) and not pa.types.is_uint64(values.type):
             numbers = values.cast(pa.int64())
         else:
             texts = pc.utf8_trim_whitespace(values.cast(pa.string()))

@@ -79,26 +79,26 @@ def _read_csv(file: Path, intake: Intake, wanted: Sequence[str], optional: Seque
         intake.reject(name, number, "", row.text[:200], reason)
         return "skip"
 
-    reader = pacsv.open_csv(
-        file,
-        read_options=pacsv.ReadOptions(use_threads=False, block_size=BLOCK, column_names=header, skip_rows=1),
-        parse_options=pacsv.ParseOptions(invalid_row_handler=note),
-        convert_options=pacsv.ConvertOptions(
+    settings = {
+        "read_options": pacsv.ReadOptions(use_threads=False, block_size=BLOCK, column_names=header, skip_rows=1),
+        "parse_options": pacsv.ParseOptions(invalid_row_handler=note),
+        "convert_options": pacsv.ConvertOptions(
             column_types=dict.fromkeys(header, pa.string()),
             include_columns=list(chosen.values()),
             strings_can_be_null=True,
             null_values=[""],
             quoted_strings_can_be_null=True,
         ),
-    )
+    }
     last = 1
     try:
+        reader = pacsv.open_csv(file, **settings)
         for batch in reader:
             rows = _lines(last, batch.num_rows, skipped)
             last = int(rows[-1]) if len(rows) else last
             intake.n_read[name] += batch.num_rows
             yield Rows(name, {key: batch[column] for key, column in chosen.items()}, rows)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, OSError) as error:
         raise RecordsError(f"{file} cannot be read as CSV: {error}") from error
 
 
@@ -118,7 +118,7 @@ def read_header(file: Path) -> list[str]:
             first = next(csv.reader(stream), None)
     except FileNotFoundError:
         raise RecordsError(f"{file} does not exist.") from None
-    except (UnicodeDecodeError, OSError) as error:
+    except (UnicodeDecodeError, OSError, EOFError, csv.Error) as error:
         raise RecordsError(f"{file} cannot be read as text: {error}") from error
     if not first:
         raise RecordsError(f"{file} is empty.")
