@@ -116,10 +116,9 @@ def plot_outcome_curves(curves: Sequence[OutcomeCurves], kind: str, level: float
         draw[kind](ax, found)
         ax.set_title(plain(found.outcome, 30), fontsize=9, color=INK)
         ax.tick_params(labelsize=7.5, colors=INK)
-        for side in ("top", "right"):
-            ax.spines[side].set_visible(False)
-        for side in ("left", "bottom"):
-            ax.spines[side].set_color(FAINT)
+        ax.locator_params(nbins=4)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.spines[["left", "bottom"]].set_color(FAINT)
     for ax in panels.ravel()[len(curves) :]:
         ax.set_visible(False)
     x, y = _AXES[kind]

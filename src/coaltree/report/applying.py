@@ -11,7 +11,7 @@ from coaltree.records.publishing import WITHHELD, calibration_rows, score_rows, 
 from coaltree.report.blocks import facts, note, table, text
 from coaltree.report.page import Page
 from coaltree.report.records_text import CARD_LIMITS, model_card, window_text
-from coaltree.report.review import CALIBRATION, draw_review, review_sections, table_one_blocks
+from coaltree.report.review import CALIBRATION, draw_review, outcome_blocks, review_sections, table_one_blocks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +37,7 @@ def write_application(found: Application, figures: dict[str, Figure], path: str 
         *table_one_blocks(found.review),
         facts({"source": found.source, "codes of the model that occur here": _codes(found)}),
     )
-    page.section("Outcomes", table(found.outcomes, "Events in the horizon, and labels that are undefined"))
+    page.section("Outcomes", *outcome_blocks(found.outcomes))
     if found.comparison is not None:
         rows = score_rows(found.comparison, {}, found.n_subjects, LEVEL)
         columns = ["outcome", "auroc", "auroc_low", "auroc_high", "auprc", "brier"]

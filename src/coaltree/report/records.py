@@ -9,6 +9,7 @@ from coaltree.records.evaluation import PROBIT
 from coaltree.records.privacy import shown_count
 from coaltree.records.publishing import (
     WITHHELD,
+    auc_rows,
     calibration_bins,
     calibration_rows,
     difference_rows,
@@ -19,8 +20,8 @@ from coaltree.records.publishing import (
 from coaltree.records.study import StudyResult
 from coaltree.report.blocks import facts, figure, note, table, text
 from coaltree.report.page import Page
-from coaltree.report.records_text import CARD_LIMITS, NAMES, method_name, methods_text, model_card
-from coaltree.report.review import CALIBRATION, draw_review, review_sections, table_one_blocks
+from coaltree.report.records_text import CARD_LIMITS, method_name, methods_text, model_card
+from coaltree.report.review import CALIBRATION, draw_review, outcome_blocks, review_sections, table_one_blocks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,12 +78,10 @@ def write_report(result: StudyResult, figures: dict[str, Figure], path: str | Pa
         *table_one_blocks(result.review),
         facts(_imported(result)),
     )
-    page.section("Outcomes", table(result.outcomes, "Events in the horizon, and labels that are undefined"))
+    page.section("Outcomes", *outcome_blocks(result.outcomes, thresholds))
     page.section(
         "Areas under the ROC curve",
-        table(
-            _auc_rows(result), "Area under the ROC curve, scored on the linear predictor", formats=_auc_formats(result)
-        ),
+        *_auc_tables(result),
         *_withheld(result),
         *(
             figure(figures[f"auc-{name}"], f"Dot plot of areas under the ROC curve, {name}.", f"{title}.")
@@ -223,19 +222,21 @@ def _imported(result: StudyResult) -> dict[str, object]:
     }
 
 
-def _auc_rows(result: StudyResult) -> list[dict[str, Any]]:
-    rows = []
-    for row in result.auc_table():
-        renamed = {}
-        for key, value in row.items():
-            method, _, rest = key.partition(" ")
-            renamed[f"{method_name(method)}, {rest}" if method in NAMES else key] = value
-        rows.append(renamed)
-    return rows
-
-
-def _auc_formats(result: StudyResult) -> dict[str, str]:
-    return {key: ".3f" for row in _auc_rows(result)[:1] for key, value in row.items() if isinstance(value, float)}
+def _auc_tables(result: StudyResult) -> list[Any]:
+    """A table for each validation, a column a method: narrow enough to be read whole."""
+    blocks = []
+    for name, title in _titles(result).items():
+        comparison = result.comparisons().get(name)
+        if comparison is None:
+            continue
+        rows = []
+        for row in auc_rows({name: comparison}, comparison.outcomes):
+            short = {key.removesuffix(f" {name}"): value for key, value in row.items()}
+            rows.append({method_name(key): value for key, value in short.items()})
+        formats = {method_name(method): ".3f" for method in comparison.methods}
+        caption = f"{title}: area under the ROC curve, scored on the linear predictor"
+        blocks.append(table(rows, caption, formats=formats))
+    return blocks
 
 
 def _comparison_blocks(result: StudyResult) -> list[Any]:
@@ -245,9 +246,21 @@ def _comparison_blocks(result: StudyResult) -> list[Any]:
         if comparison is None:
             continue
         found = summary_rows(comparison, result.config.validation.level)
-        rows = [{**row, "method": method_name(row["method"])} for row in found]
+        rows = [
+            {
+                "method": method_name(row["method"]),
+                "area": f"{row['auroc']:.3f} ({row['auroc_low']:.3f} to {row['auroc_high']:.3f})",
+                "AUPRC": row["auprc"],
+                "Brier": row["brier"],
+                "log loss": row["log_loss"],
+                "slope": row["calibration_slope"],
+                "seconds": row["seconds"],
+            }
+            for row in found
+        ]
         if rows:
-            blocks.append(table(rows, f"Means over outcomes, {title.lower()}", formats={"seconds": ".0f"}))
+            caption = f"Means over outcomes (of the calibration slope, the median), {title.lower()}"
+            blocks.append(table(rows, caption, formats={"seconds": ".0f"}))
     return blocks
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from coaltree.records.review import N_RESAMPLES, Review
+from coaltree.regression.table import Table
 from coaltree.report.blocks import figure, table, text
 from coaltree.report.page import Block
 
@@ -22,6 +24,26 @@ def draw_review(review: Review | None) -> dict[str, Figure]:
     from coaltree.plots.records import plot_outcome_curves
 
     return {f"outcomes-{kind}": plot_outcome_curves(review.curves, kind) for kind in _KINDS}
+
+
+def outcome_blocks(outcomes: Table, thresholds: Sequence[str] = ("",)) -> list[Block]:
+    """Return the numbers of every outcome at each threshold and, apart from them, its definition, which may be long."""
+    blocks = []
+    for threshold in thresholds:
+        ending = f" {threshold}" if threshold else ""
+        rows = [
+            {key.removesuffix(ending): value for key, value in row.items() if key == "outcome" or key.endswith(ending)}
+            for row in outcomes
+        ]
+        where = f"Threshold {threshold}: events" if threshold else "Events"
+        names = [name for name in rows[0] if name != "codes"] if rows else []
+        blocks.append(table(rows, f"{where} in the horizon, and labels that are undefined", columns=names))
+    return [
+        *blocks,
+        table(
+            outcomes, "Definitions: prefixes, ranges of prefixes, and x for any character", columns=["outcome", "codes"]
+        ),
+    ]
 
 
 def table_one_blocks(review: Review | None) -> list[Block]:
