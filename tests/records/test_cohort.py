@@ -7,10 +7,11 @@ import pytest
 from coaltree.records.cohort import CohortRule, as_day, build_cohort
 from coaltree.records.engine import connect, memory_table, open_events
 from coaltree.records.errors import RecordsError
-from coaltree.records.features import CodeFactors, Counts, count_codes
+from coaltree.records.factors import CodeFactors
+from coaltree.records.features import Counts, count_codes
 from coaltree.records.labels import build_labels, write_labels
 from coaltree.records.outcomes import load_outcomes
-from coaltree.records.study import attrition_table, shown_count
+from coaltree.records.privacy import attrition_table, shown_count
 
 OUTCOMES = load_outcomes(keys=["death", "stroke"])
 
@@ -61,7 +62,7 @@ def test_an_empty_cohort_names_the_rule():
     events = events_of((1, "2008-06-01", "ICD9//250.00"), (1, "2010-01-01", "ICD9//401.9"))
     with pytest.raises(RecordsError, match="nobody is left of those who are under observation on day 0"):
         build_cohort(events, "2015-01-01")
-    with pytest.raises(RecordsError, match=r"have a code of Diabetes .* Before that rule: 1 subjects"):
+    with pytest.raises(RecordsError, match=r"have a code of Diabetes .* Before that rule: <11 subjects"):
         build_cohort(events, "2008-01-01", inclusion=OUTCOMES.inclusion)
     with pytest.raises(RecordsError, match="have at least 1000 days of history"):
         build_cohort(events, "2009-01-01", CohortRule(min_history_days=1000))

@@ -168,7 +168,7 @@ def test_a_subject_in_several_shards_is_made_whole(tmp_path):
         (1, day(2009, 1, 1), "ICD9//428.0", None),
         (2, None, "GENDER//F", None),
     ]
-    assert "1 subject(s) were spread" in import_summary(tmp_path / "out")["notes"][0]
+    assert "<11 subject(s) were spread" in import_summary(tmp_path / "out")["notes"][0]
     table = pq.read_table(tmp_path / "out" / "data" / "0000.parquet")
     meds.DataSchema.validate(table.drop_columns(["cost"]))
 
@@ -177,7 +177,7 @@ def test_a_subject_in_several_shards_is_made_whole(tmp_path):
     ("columns", "message"),
     [
         ({"patient": [1], "time": stamps("2009-01-01"), "code": ["A"]}, "lacks subject_id"),
-        ({"subject_id": ["1"], "time": stamps("2009-01-01"), "code": ["A"]}, "subject_id must be int64"),
+        ({"subject_id": [True], "time": stamps("2009-01-01"), "code": ["A"]}, "subject_id must be int64"),
         ({"subject_id": [1], "time": ["2009-01-01"], "code": ["A"]}, "time must be timestamp"),
         ({"subject_id": [1], "time": stamps("2009-01-01").cast(pa.timestamp("us", "UTC")), "code": ["A"]}, "time zone"),
     ],

@@ -132,7 +132,8 @@ def test_a_damaged_file_is_computed_again(tmp_path):
     [
         (("min_events", "min_event"), "Did you mean 'min_events'"),
         (("min_events = 5", "min_events = 5000"), "no outcome has 5000 events"),
-        (("2009-01-01", "2019-01-01"), "the cohort is empty"),
+        (("2010-01-01", "2019-01-01"), "the cohort is empty"),
+        (("2009-01-01", "2019-01-01"), "thresholds run backwards"),
         (('/prices.csv"', '/no.csv"'), "does not exist"),
         (('path = "', 'path = "nowhere'), "does not exist"),
         (("n_factors = 4", "n_factors = 4\ntransformer = 'nmff'"), "Did you mean 'nmf'"),

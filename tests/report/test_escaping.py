@@ -163,7 +163,8 @@ def regression(labels, probit):
 def study(labels, probit, folder):
     pytest.importorskip("ibis", reason="the extra `records` is not installed")
     from coaltree.records.config import load_config
-    from coaltree.records.study import StudyResult, attrition_table
+    from coaltree.records.privacy import attrition_table
+    from coaltree.records.study import StudyResult
     from coaltree.report.records import draw_figures, write_report
 
     _, Y, fit = probit

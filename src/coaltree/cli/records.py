@@ -1,4 +1,4 @@
-"""`coaltree records`: simulate a cohort, import records, run a study."""
+"""`coaltree records`: simulate a cohort, import records, run a study, apply its model elsewhere."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from coaltree._version import __version__
 from coaltree.cli.folder import SUMMARY, FolderError, replaced_folder
 
 STUDY = "coaltree records study"
+APPLY = "coaltree records apply"
 
 app = typer.Typer(help="Medical records: from dated codes to a study of outcomes and costs.", no_args_is_help=True)
 
@@ -44,7 +45,7 @@ def _plain_errors() -> Iterator[None]:
 
     try:
         yield
-    except (RecordsError, FolderError, ImportError, PermissionError) as error:
+    except (RecordsError, FolderError, ImportError, OSError) as error:
         typer.secho(f"Error: {error}", err=True, fg="red")
         raise typer.Exit(2) from error
 
@@ -56,12 +57,15 @@ def _simulate(
     seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same data.")] = 1,
     factors: Annotated[int, typer.Option(min=2, help="Groups of codes.")] = 25,
     events_per_year: Annotated[float, typer.Option(min=1.0, help="Ordinary codes of a subject in a year.")] = 90.0,
+    hospital: Annotated[
+        int, typer.Option(min=0, help="Another number: the same outcomes, other patients and habits of coding.")
+    ] = 0,
 ) -> None:
     """Simulate a cohort with a known outcome tree, as MEDS, with the truth and a study's config beside it."""
     from coaltree.records.simulate import simulate_cohort
 
     with _plain_errors():
-        simulate_cohort(out, subjects, seed, factors, events_per_year, progress=True)
+        simulate_cohort(out, subjects, seed, factors, events_per_year, progress=True, hospital=hospital)
         typer.echo(f"Wrote {subjects:,} subjects to {out}. Next: coaltree records study {out}/study.toml --out results")
 
 
@@ -77,6 +81,7 @@ def _import(
     date_format: Annotated[str | None, typer.Option(help="Format of dates in a CSV file, e.g. %d/%m/%Y.")] = None,
     timezone: Annotated[str | None, typer.Option(help="Zone whose local time to store, e.g. Europe/Paris.")] = None,
     duplicates: Annotated[Duplicates, typer.Option(help="Exact copies of events.")] = Duplicates.keep,
+    schema: Annotated[str | None, typer.Option(help="Schema of an OMOP database file.")] = None,
 ) -> None:
     """Convert records to MEDS with codes in one spelling; rows that cannot be read are listed in rejected.csv."""
     from coaltree.records.errors import RecordsError
@@ -92,7 +97,7 @@ def _import(
         if source is Source.meds:
             import_meds(path, out, timezone, duplicates.value)
         elif source is Source.omop:
-            import_omop(path, out, timezone, duplicates.value)
+            import_omop(path, out, timezone, duplicates.value, schema=schema)
         elif source is Source.synpuf:
             import_synpuf(path, out, duplicates.value)
         else:
@@ -124,7 +129,9 @@ def _study(
     jobs: Annotated[int, typer.Option(help="Fits side by side; -1 for all processors.")] = 1,
 ) -> None:
     """Run a study: cohort, features, outcomes, validation, cost; one folder, one report.html."""
+    from coaltree.records.bundle import FILE
     from coaltree.records.config import load_config
+    from coaltree.records.publishing import summary_rows
     from coaltree.records.study import run_study
     from coaltree.report.records import draw_figures, write_report
 
@@ -132,7 +139,7 @@ def _study(
     with _plain_errors():
         settings = load_config(config)
         settings = settings.quick() if quick else settings
-        _begin(out)
+        _begin(out, STUDY)
         result = run_study(settings, private_folder(out), n_jobs=jobs, progress=True)
         with replaced_folder(out, STUDY) as folder:
             for name, rows in result.tables().items():
@@ -143,6 +150,8 @@ def _study(
             if result.tree is not None:
                 newick = result.tree.to_newick(support=result.support, digits=6)
                 (folder / "tree.nwk").write_text(newick + "\n", encoding="utf-8")
+            if result.model is not None:
+                result.model.save(folder / FILE)
             write_report(result, figures, folder / "report.html")
             shutil.copyfile(config, folder / "config.toml")
             summary = {
@@ -153,12 +162,10 @@ def _study(
                 "seed": settings.seed,
                 "seconds": round(time.perf_counter() - started, 1),
                 "auroc": {
-                    name: {row["method"]: row["auroc"] for row in comparison.summary()}
-                    for name, comparison in (
-                        ("cross_validation", result.cross_validation),
-                        ("temporal", result.temporal),
-                    )
-                    if comparison is not None
+                    name.replace("-", "_"): {
+                        row["method"]: row["auroc"] for row in summary_rows(comparison, settings.validation.level)
+                    }
+                    for name, comparison in result.comparisons().items()
                 },
                 "cost_node": None if result.separation is None else result.node_name(result.separation.best),
             }
@@ -170,27 +177,86 @@ def _study(
     typer.echo(f"Wrote {out / 'report.html'}. {private_folder(out)} names patients: do not share it.")
 
 
+@app.command(name="apply")
+def _apply(
+    model: Annotated[Path, typer.Argument(help="model.npz of a study, or the study's folder.")],
+    data: Annotated[Path, typer.Argument(help="Records to score: folder or file.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder to write, to be shared; OUT-private, beside it, gets a score for each subject.")
+    ],
+    source: Annotated[Source, typer.Option(help="Layout of the records.")] = Source.meds,
+    threshold: Annotated[
+        str | None,
+        typer.Option(
+            help="Day 0: a date, a CSV with subject_id and date, or a MEDS label file. Default: index events."
+        ),
+    ] = None,
+    vocabulary: Annotated[str | None, typer.Option(help="Vocabulary of bare codes in a CSV file, e.g. ICD9.")] = None,
+    timezone: Annotated[str | None, typer.Option(help="Zone whose local time to store, e.g. Europe/Paris.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Schema of an OMOP database file.")] = None,
+) -> None:
+    """Score other patients with a study's model and, where their outcomes are known, validate it."""
+    from coaltree.records.applying import apply_model
+    from coaltree.records.config import DataConfig
+    from coaltree.records.publishing import summary_rows
+    from coaltree.report.applying import draw_application, write_application
+
+    with _plain_errors():
+        _begin(out, APPLY)
+        settings = DataConfig(
+            path=str(data.expanduser().resolve()),
+            source=source.value,
+            vocabulary=vocabulary,
+            timezone=timezone,
+            schema=schema,
+        )
+        found = apply_model(model, settings, private_folder(out), threshold)
+        means = [] if found.comparison is None else summary_rows(found.comparison, 0.95)
+        with replaced_folder(out, APPLY) as folder:
+            for name, rows in found.tables().items():
+                rows.to_csv(folder / f"{name}.csv")
+            figures = draw_application(found)
+            for name, drawing in figures.items():
+                drawing.savefig(folder / f"{name}.png", dpi=150)
+            write_application(found, figures, folder / "report.html")
+            summary = {
+                "command": APPLY,
+                "version": __version__,
+                "status": "finished",
+                "n_subjects": found.n_subjects,
+                "auroc": {row["method"]: row["auroc"] for row in means},
+                "known_codes": list(found.known_codes),
+            }
+            (folder / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    for row in means:
+        typer.echo(f"Mean area under the ROC curve, external validation: {row['auroc']:.3f}")
+    typer.echo(
+        f"{found.n_subjects:,} subjects scored; {found.known_codes[0]} of {found.known_codes[1]} codes occur here."
+    )
+    typer.echo(f"Wrote {out / 'report.html'}. {found.scores} has a row for each patient: do not share it.")
+
+
 def private_folder(out: Path) -> Path:
     """Return where rows of patients are kept to resume a study: beside the results, so that these can be passed on."""
     destination = out.expanduser().resolve()
     return destination.with_name(f"{destination.name}-private")
 
 
-def _begin(out: Path) -> None:
+def _begin(out: Path, command: str) -> None:
     """Claim the output folder, so that an interrupted study can be taken up."""
     summary = out / SUMMARY
     if out.exists() and any(out.iterdir()):
         try:
-            known = json.loads(summary.read_text(encoding="utf-8")).get("command") == STUDY
+            known = json.loads(summary.read_text(encoding="utf-8")).get("command") == command
         except (OSError, ValueError, AttributeError):
             known = False
         if not known:
-            raise FolderError(f"{out} exists and was not made by `{STUDY}`. Choose another folder.")
+            raise FolderError(f"{out} exists and was not made by `{command}`. Choose another folder.")
         return
     out.mkdir(parents=True, exist_ok=True)
     # Written elsewhere and moved: a folder with half a summary would be nobody's.
     draft = private_folder(out)
     draft.mkdir(mode=0o700, exist_ok=True)
     draft /= SUMMARY
-    draft.write_text(json.dumps({"command": STUDY, "status": "unfinished"}) + "\n", encoding="utf-8")
+    draft.write_text(json.dumps({"command": command, "status": "unfinished"}) + "\n", encoding="utf-8")
     draft.replace(summary)

@@ -1,15 +1,19 @@
-"""Pictures of a records study: the outcome tree with the node that foretells cost, and cost by quarters of risk."""
+"""Pictures of a records study: the outcome tree with the node that foretells cost, cost by risk, curves of outcomes."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from coaltree.plots.dendrogram import plot_dendrogram
-from coaltree.plots.layout import FAINT, INK, PALETTE, drawn_times, ladderised_order, node_places
+from coaltree.plots.layout import FAINT, INK, PALETTE, drawn_times, ladderised_order, node_places, plain
 from coaltree.records.cost import CostCurves
+from coaltree.records.review import Curve, OutcomeCurves
 from coaltree.tree import Tree
 
 # From calm to alarming: the order of risk.
@@ -82,3 +86,90 @@ def plot_cost_curves(curves: CostCurves, ax: Axes | None = None, *, currency: st
     for side in ("left", "bottom"):
         ax.spines[side].set_color(FAINT)
     return ax
+
+
+def plot_outcome_curves(curves: Sequence[OutcomeCurves], kind: str, level: float = 0.95) -> Figure:
+    """Draw one kind of curve for every outcome, a small panel each, with its bootstrap band.
+
+    Parameters
+    ----------
+    curves : sequence of OutcomeCurves
+        What `coaltree.records.review.outcome_curves` gives.
+    kind : {"roc", "precision", "calibration", "benefit"}
+        What to draw: the ROC curve, precision by recall, observed by predicted rates, or net benefit by the
+        probability at which one would act.
+    level : float
+        Level of the bands, for the title.
+
+    Returns
+    -------
+    Figure
+    """
+    draw = {"roc": _draw_roc, "precision": _draw_precision, "calibration": _draw_rates, "benefit": _draw_benefit}
+    if kind not in draw:
+        raise ValueError(f"kind must be one of {', '.join(draw)}, got {kind!r}.")
+    n_columns = min(4, len(curves))
+    n_rows = -(-len(curves) // n_columns)
+    fig = Figure(figsize=(2.45 * n_columns + 0.3, 2.3 * n_rows + 0.35), layout="constrained")
+    panels = fig.subplots(n_rows, n_columns, squeeze=False)
+    for ax, found in zip(panels.ravel(), curves, strict=False):
+        draw[kind](ax, found)
+        ax.set_title(plain(found.outcome, 30), fontsize=9, color=INK)
+        ax.tick_params(labelsize=7.5, colors=INK)
+        ax.locator_params(nbins=4)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.spines[["left", "bottom"]].set_color(FAINT)
+    for ax in panels.ravel()[len(curves) :]:
+        ax.set_visible(False)
+    x, y = _AXES[kind]
+    fig.supxlabel(x, fontsize=9, color=INK)
+    fig.supylabel(y, fontsize=9, color=INK)
+    return fig
+
+
+_AXES = {
+    "roc": ("false positive rate", "true positive rate"),
+    "precision": ("recall (share of events found)", "precision"),
+    "calibration": ("predicted probability", "observed share"),
+    "benefit": ("probability at which one would act", "net benefit"),
+}
+
+
+def _draw_band(ax: Axes, curve: Curve, colour: str) -> None:
+    ax.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.25, linewidth=0)
+    ax.plot(curve.x, curve.y, color=colour, linewidth=1.5)
+
+
+def _draw_roc(ax: Axes, found: OutcomeCurves) -> None:
+    ax.plot([0, 1], [0, 1], color=FAINT, linewidth=1, linestyle="--")
+    _draw_band(ax, found.roc, PALETTE[0])
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, 1.01)
+
+
+def _draw_precision(ax: Axes, found: OutcomeCurves) -> None:
+    ax.axhline(found.prevalence, color=FAINT, linewidth=1, linestyle="--")
+    _draw_band(ax, found.precision, PALETTE[0])
+    ax.set_xlim(0, 1)
+    ax.set_ylim(bottom=0)
+
+
+def _draw_rates(ax: Axes, found: OutcomeCurves) -> None:
+    rows = [row for row in found.calibration if row["observed"] == row["observed"]]
+    top = max([0.01, *(row["high"] for row in rows), *(row["predicted"] for row in rows)])
+    ax.plot([0, top], [0, top], color=FAINT, linewidth=1, linestyle="--")
+    x = [row["predicted"] for row in rows]
+    y = np.array([row["observed"] for row in rows])
+    ends = np.array([[row["low"], row["high"]] for row in rows]).reshape(-1, 2)
+    ax.errorbar(x, y, np.abs(ends.T - y), fmt="o", ms=3.5, color=PALETTE[0], linewidth=1)
+    ax.set_xlim(0, top * 1.05)
+    ax.set_ylim(0, top * 1.05)
+
+
+def _draw_benefit(ax: Axes, found: OutcomeCurves) -> None:
+    ax.axhline(0.0, color=FAINT, linewidth=1)
+    ax.plot(found.benefit.x, found.treat_all, color=FAINT, linewidth=1, linestyle="--")
+    _draw_band(ax, found.benefit, PALETTE[0])
+    top = max(float(found.benefit.high.max()), 1e-3)
+    ax.set_ylim(-0.25 * top, 1.1 * top)
+    ax.set_xlim(left=0)

@@ -11,12 +11,15 @@
 >>> X = records.CodeFactors(n_factors=10).fit_transform(records.count_codes(events, cohort))  # doctest: +SKIP
 """
 
+from coaltree.records.applying import apply_model
+from coaltree.records.bundle import TravellingModel
 from coaltree.records.cohort import Cohort, CohortRule, build_cohort
 from coaltree.records.config import StudyConfig, load_config
 from coaltree.records.cost import cost_curves, future_costs, load_prices, mean_cumulative, node_separation
-from coaltree.records.engine import Events, connect, open_events
+from coaltree.records.engine import Events, connect, open_events, open_table
 from coaltree.records.errors import RecordsError
-from coaltree.records.features import CodeFactors, Counts, count_codes
+from coaltree.records.factors import CodeFactors
+from coaltree.records.features import Counts, count_codes
 from coaltree.records.labels import Labels, build_labels, write_labels
 from coaltree.records.omop import import_omop
 from coaltree.records.outcomes import OutcomeSet, load_outcomes
@@ -35,6 +38,8 @@ __all__ = [
     "RecordsError",
     "StudyConfig",
     "StudyResult",
+    "TravellingModel",
+    "apply_model",
     "build_cohort",
     "build_labels",
     "connect",
@@ -51,6 +56,7 @@ __all__ = [
     "mean_cumulative",
     "node_separation",
     "open_events",
+    "open_table",
     "run_study",
     "simulate_cohort",
     "write_labels",

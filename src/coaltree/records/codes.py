@@ -39,17 +39,32 @@ _ALIASES = {
     "LNC": "LOINC",
     "RXNORM": "RXNORM",
 }
-# DIAGNOSIS//ICD//9//25000, as extracts of hospital databases write it.
+# Countries have editions of ICD10 of their own (ICD10GM, ICD-10-CA, ICD10AM, ICD10WHO, ICD10CM2024, CIM10, KCD8); their
+# first four characters mean the same. Procedures do not belong to them.
+_NATIONAL = re.compile(r"(?:ICD10|CIM10|CID10|CIE10)(?!PCS|PROC|PR$)[A-Z]{0,4}\d{0,4}|KCD\d?|SKS")
+_DANISH = re.compile(r"D[A-Z]\d\d[0-9A-Z.]*")  # SKS writes ICD10 with a D before it
+_MARKS = re.compile(r"[-+*!†#.]+$")  # of dagger and star codes, and of categories written E11.-
+# DIAGNOSIS//ICD//9//25000 and DIAGNOSIS//ICD10CM//E11.9, as extracts of hospital databases write it.
+_KINDS = frozenset(
+    ("DIAGNOSIS", "DIAGNOSES", "DX", "CONDITION", "PROCEDURE", "PX", "DRUG", "MEDICATION", "LAB", "MEASUREMENT")
+)
 _ICD_BY_KIND = {
     ("DIAGNOSIS", "9"): ICD9,
     ("PROCEDURE", "9"): ICD9_PROCEDURE,
     ("DIAGNOSIS", "10"): ICD10,
     ("PROCEDURE", "10"): ICD10_PROCEDURE,
 }
+_SEX = re.compile(r"(?:MEDS_)?(?:GENDER|SEX)/{1,2}(?:GENDER/{1,2})?(?P<body>\w+)", re.IGNORECASE)
+# 1 and 2 are male and female in ISO 5218 and in claims, 8507 and 8532 in OMOP.
+_FEMALE = {
+    **dict.fromkeys(("F", "FEMALE", "W", "WOMAN", "2", "8532"), True),
+    **dict.fromkeys(("M", "MALE", "MAN", "1", "8507"), False),
+}
 _SHAPES = {
     ICD9: re.compile(r"(?:\d{3}|V\d{2})\d{0,2}|E\d{3}\d?"),
     ICD9_PROCEDURE: re.compile(r"\d{2}\d{0,2}"),
     ICD10: re.compile(r"[A-Z]\d[0-9A-Z][0-9A-Z]{0,4}"),
+    ICD10_PROCEDURE: re.compile(r"[0-9A-HJ-NP-Z]{7}"),
 }
 
 
@@ -64,8 +79,31 @@ def split(code: str) -> tuple[str, str]:
         vocabulary = _ICD_BY_KIND.get((parts[0].upper(), parts[2]))
         if vocabulary:
             return vocabulary, parts[3]
-    bare = re.sub(r"[\s_.-]", "", parts[0]).upper()
-    return _ALIASES.get(bare, parts[0]), SEPARATOR.join(parts[1:])
+    if len(parts) > 2 and parts[0].upper() in _KINDS and _vocabulary(parts[1]) is not None:
+        parts = parts[1:]
+    vocabulary = _vocabulary(parts[0])
+    body = SEPARATOR.join(parts[1:])
+    if vocabulary == ICD10:
+        body = _MARKS.sub("", body.strip())
+        if _bare(parts[0]) in ("ICD10DK", "SKS") and _DANISH.fullmatch(body.upper()):
+            body = body[1:]
+    return parts[0] if vocabulary is None else vocabulary, body
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"[\s_.-]", "", text).upper()
+
+
+def _vocabulary(text: str) -> str | None:
+    """Return the usual name of a vocabulary, None if it is not known here."""
+    bare = _bare(text)
+    return _ALIASES.get(bare, ICD10 if _NATIONAL.fullmatch(bare) else None)
+
+
+def sex_of(code: str) -> bool | None:
+    """Whether a code such as GENDER//F says female; None for a code that tells no sex."""
+    found = _SEX.fullmatch(code.strip())
+    return None if found is None else _FEMALE.get(found["body"].upper())
 
 
 def undotted(body: str) -> str:
@@ -92,6 +130,8 @@ def _dot_place(vocabulary: str, bare: str) -> int:
     """Number of characters before the dot: two in ICD9 procedures, four in E codes of ICD9, else three."""
     if vocabulary == ICD9_PROCEDURE:
         return 2
+    if vocabulary == ICD10_PROCEDURE:
+        return len(bare)  # it has none
     return 4 if vocabulary == ICD9 and bare[0] == "E" else 3
 
 
@@ -154,7 +194,7 @@ class CodePattern:
     def matches(self, code: str) -> bool:
         """Whether a code, in any dialect, is of this family."""
         if not self.vocabulary:
-            return normalise(code) == self.text
+            return normalise(code) == normalise(self.text)
         vocabulary, body = split(code)
         if vocabulary != self.vocabulary or not is_regular(vocabulary, body):
             return False

@@ -1,16 +1,10 @@
-"""Who is studied: threshold dates, windows around them, rules of entry, and how many each rule removed.
+"""Who is studied: subjects who are born, alive and under observation on day 0, and how many each rule removed.
 
-All rules are in whole days. With D the calendar day of a subject's threshold, an event of day E has the offset
-d = E − D. The lookback of L days is −L … 0 and the horizon of H days 0 … H, with or without each of their ends:
-
-    closed      lookback           horizon
-    "left"      −L ≤ d < 0         0 ≤ d < H
-    "right"     −L < d ≤ 0         0 < d ≤ H
-    "both"      −L ≤ d ≤ 0         0 ≤ d ≤ H
-    "neither"   −L < d < 0         0 < d < H
-
-Observation of a subject ends with death, with an event OBSERVATION_END, or with the data, whichever is first; events
-on the last day count, later ones do not.
+`CohortRule` has the rules. A subject must be under observation on day 0, the day of the threshold: from the start to
+the end of one period of observation (`coaltree.records.observation`). Observation ends with that period, with death or
+with the data, whichever is first; events on the last day count, later ones do not. In data without any
+OBSERVATION_START subjects have no known start, see `CohortRule.without_periods`; in data that have some, a subject
+without one is not under observation.
 """
 
 from __future__ import annotations
@@ -26,89 +20,15 @@ import numpy.typing as npt
 from coaltree.records.codes import BIRTH, DEATH, OBSERVATION_END, OBSERVATION_START
 from coaltree.records.engine import DAY, Events, fetch, memory_table, timestamps
 from coaltree.records.errors import RecordsError
+from coaltree.records.observation import ALWAYS, NEVER, find_data_end, make_periods
 from coaltree.records.outcomes import Definition
-from coaltree.validation import check_choice, check_count
+from coaltree.records.privacy import shown_count
+from coaltree.records.rule import CohortRule, as_day
+
+__all__ = ["Cohort", "CohortRule", "as_day", "build_cohort"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-
-CLOSED = ("left", "right", "both", "neither")
-PRIOR_RULES = ("mask", "remove", "keep")
-DEATH_RULES = ("censor", "negative")
-_ALWAYS = 2_000_000  # a day far in the future
-_NEVER = -_ALWAYS
-
-
-@dataclass(frozen=True)
-class CohortRule:
-    """How a cohort is formed; see the module for windows and `closed`.
-
-    Attributes
-    ----------
-    lookback_days, lookback_closed
-        The window of features.
-    horizon_days, horizon_closed
-        The window of outcomes and costs. No day may be in both windows.
-    inclusion_days
-        A code of inclusion must occur within so many days before the threshold (None: ever before it).
-    min_history_days
-        The first event, or OBSERVATION_START, must be at least so many days before the threshold.
-    min_follow_up_days
-        The last day of observation must be at least so many days after the threshold; death counts as complete
-        follow-up.
-    prior_outcome
-        What to do if an outcome happened before the horizon: "mask" its label, "remove" the subject, or "keep".
-    death
-        Label of other outcomes of a subject who died in the horizon without them: "censor" (undefined) or "negative".
-    data_end
-        Last day of the data (None: the day of the last event).
-    """
-
-    lookback_days: int = 183
-    lookback_closed: str = "left"
-    horizon_days: int = 365
-    horizon_closed: str = "left"
-    inclusion_days: int | None = None
-    min_history_days: int = 0
-    min_follow_up_days: int = 0
-    prior_outcome: str = "mask"
-    death: str = "censor"
-    data_end: datetime.date | None = None
-
-    def __post_init__(self) -> None:
-        check_count(self.lookback_days, "lookback_days", at_least=1)
-        check_count(self.horizon_days, "horizon_days", at_least=1)
-        check_count(self.min_history_days, "min_history_days", at_least=0)
-        check_count(self.min_follow_up_days, "min_follow_up_days", at_least=0)
-        if self.inclusion_days is not None:
-            check_count(self.inclusion_days, "inclusion_days", at_least=1)
-        check_choice(self.lookback_closed, "lookback_closed", CLOSED)
-        check_choice(self.horizon_closed, "horizon_closed", CLOSED)
-        check_choice(self.prior_outcome, "prior_outcome", PRIOR_RULES)
-        check_choice(self.death, "death", DEATH_RULES)
-        if self.lookback[1] >= self.horizon[0]:
-            raise ValueError(
-                "the day of the threshold is in the lookback and in the horizon, so outcomes would leak into features: "
-                'choose lookback_closed "left" or "neither", or horizon_closed "right" or "neither".'
-            )
-        if self.lookback[0] > self.lookback[1] or self.horizon[0] > self.horizon[1]:
-            raise ValueError("a window has no day in it: lengthen lookback_days or horizon_days, or close an end.")
-
-    @property
-    def lookback(self) -> tuple[int, int]:
-        """First and last offset of the lookback."""
-        return (
-            -self.lookback_days + (self.lookback_closed not in ("left", "both")),
-            0 if self.lookback_closed in ("right", "both") else -1,
-        )
-
-    @property
-    def horizon(self) -> tuple[int, int]:
-        """First and last offset of the horizon."""
-        return (
-            0 if self.horizon_closed in ("left", "both") else 1,
-            self.horizon_days - (self.horizon_closed not in ("right", "both")),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +49,10 @@ class Cohort:
         The rules.
     attrition : tuple of (text, int)
         What was asked in turn, and how many subjects were left.
+    born : ndarray (n,), optional
+        Day of birth, far in the past where it is not known.
+    notes : tuple of str
+        What the report must say of dates.
     """
 
     subject: Ints
@@ -137,6 +61,8 @@ class Cohort:
     died: Bools
     rule: CohortRule
     attrition: tuple[tuple[str, int], ...] = field(default=())
+    born: Ints | None = None
+    notes: tuple[str, ...] = field(default=())
 
     def __len__(self) -> int:
         return len(self.subject)
@@ -149,6 +75,7 @@ class Cohort:
             threshold=self.threshold[keep],
             last_day=self.last_day[keep],
             died=self.died[keep],
+            born=None if self.born is None else self.born[keep],
         )
         if reason is None:
             return chosen
@@ -168,21 +95,12 @@ class Cohort:
             }
         )
 
-
-def as_day(value: Any, name: str = "threshold") -> int:
-    """Return the number of a calendar day from a date, a datetime or an ISO text."""
-    if isinstance(value, str):
-        try:
-            value = datetime.datetime.fromisoformat(value)
-        except ValueError as error:
-            raise RecordsError(f"{name} must be a date such as 2009-01-01, got {value!r}.") from error
-    if isinstance(value, datetime.datetime):
-        if value.tzinfo is not None:
-            raise RecordsError(f"{name} must be a local date without a time zone, got {value}.")
-        value = value.date()
-    if isinstance(value, datetime.date):
-        return int(np.datetime64(value, "D").astype(np.int64))
-    raise RecordsError(f"{name} must be a date such as 2009-01-01, got {value!r}.")
+    @property
+    def age(self) -> npt.NDArray[np.float64]:
+        """Age in years on day 0, NaN where the birth is not known."""
+        if self.born is None:
+            return np.full(len(self), np.nan)
+        return np.where(self.born > NEVER, (self.threshold - self.born) / 365.25, np.nan)
 
 
 def build_cohort(
@@ -190,6 +108,7 @@ def build_cohort(
     threshold: Any,
     rule: CohortRule | None = None,
     inclusion: Definition | None = None,
+    today: datetime.date | None = None,
 ) -> Cohort:
     """Apply the rules in turn.
 
@@ -203,12 +122,16 @@ def build_cohort(
         Windows and conditions; the defaults of `CohortRule` if not given.
     inclusion : Definition, optional
         Codes of which a subject must have one before the threshold, such as `OutcomeSet.inclusion`.
+    today : date, optional
+        Events after this day cannot have happened and are not taken for the end of the data; by default the day on
+        which this runs.
 
     Returns
     -------
     Cohort
     """
     rule = CohortRule() if rule is None else rule
+    today = datetime.date.today() if today is None else today
     per_subject = isinstance(threshold, Mapping)
     table = events.table.filter(events.table.time.notnull())
     if per_subject:
@@ -222,48 +145,52 @@ def build_cohort(
     else:
         day = as_day(threshold)
         before = table.time < timestamps(day + rule.lookback[1] + 1).item()
-    included = events.matching(inclusion.matches) if inclusion is not None else []
-
-    def when(code: str) -> Any:
-        return table.code.isin(events.matching(code.__eq__) or [code])
-
-    columns = {
-        "first": table.time.min(where=~when(BIRTH)),
-        "last": table.time.max(),
-        "death": table.time.min(where=when(DEATH)),
-        "starts": table.time.min(where=when(OBSERVATION_START)),
-        "ends": table.time.max(where=when(OBSERVATION_END)),
-    }
-    if included:
-        columns["included"] = table.time.max(where=table.code.isin(included) & before)
-    found = fetch(table.group_by("subject_id").agg(**columns))
+    found = fetch(table.group_by("subject_id").agg(**_facts(events, table, before, inclusion, today)))
     if not len(found["subject_id"]):
         raise RecordsError("no event has a time, so there is nobody to study.")
     order = np.argsort(found["subject_id"])
-    seen = {name: _days(column[order]) for name, column in found.items() if name != "subject_id"}
+    seen = {name: days_of(column[order]) for name, column in found.items() if name != "subject_id"}
     subject = found["subject_id"][order].astype(np.int64)
     at = np.array([asked[int(s)] for s in subject], dtype=np.int64) if per_subject else np.full(len(subject), day)
 
-    data_end = as_day(rule.data_end, "data_end") if rule.data_end is not None else int(seen["last"].max())
-    death = np.where(seen["death"] == _NEVER, _ALWAYS, seen["death"])
-    ends = np.where(seen["ends"] == _NEVER, _ALWAYS, seen["ends"])
+    notes: list[str] = []
+    if rule.data_end is not None:
+        data_end = as_day(rule.data_end, "data_end")
+    else:
+        data_end, notes = find_data_end(seen["last"], int((seen["latest"] > as_day(today)).sum()), today)
+    begins, ends = _observed(events, table, subject, at, seen["first"], rule)
+    death = np.where(seen["death"] == NEVER, ALWAYS, seen["death"])
     last_day = np.minimum(np.minimum(death, ends), data_end)
     everybody = _count_subjects(events) if per_subject else len(subject)
-    cohort = Cohort(subject, at, last_day, death == last_day, rule, (("subjects with dated events", everybody),))
+    cohort = Cohort(
+        subject,
+        at,
+        last_day,
+        death == last_day,
+        rule,
+        (("subjects with dated events", everybody),),
+        seen["birth"],
+        tuple(notes),
+    )
     if per_subject:
         cohort = cohort.take(np.ones(len(subject), dtype=bool), "have a threshold date")
+    late = (data_end < at + rule.horizon[1]).sum()
+    if late and not per_subject:
+        cohort = replace(cohort, notes=(*cohort.notes, _late(data_end, int(at[0]) + rule.horizon[1])))
 
-    first = np.where(seen["starts"] != _NEVER, seen["starts"], seen["first"])
-    rules: list[tuple[str, Bools]] = [
-        (f"are under observation on day {rule.horizon[0]}", last_day >= at + rule.horizon[0]),
-    ]
+    first = np.where(begins > NEVER, begins, seen["first"])  # of the period, or of the events
+    until = "" if rule.horizon[0] == 0 else f" to {rule.horizon[0]}"
+    rules: list[tuple[str, Bools]] = [("are born by day 0", seen["birth"] <= at)] if (seen["birth"] > at).any() else []
+    rules.append(
+        (f"are under observation on day 0{until}", (begins <= at) & (last_day >= np.maximum(at, at + rule.horizon[0])))
+    )
     if inclusion is not None:
-        latest = seen.get("included", np.full(len(subject), _NEVER))
-        since = _NEVER + 1 if rule.inclusion_days is None else at - rule.inclusion_days
+        latest = seen.get("included", np.full(len(subject), NEVER))
+        since = NEVER + 1 if rule.inclusion_days is None else at - rule.inclusion_days
         within = "" if rule.inclusion_days is None else f" within {rule.inclusion_days} days"
         rules.append((f"have a code of {inclusion.name} before the threshold{within}", latest >= since))
     if rule.min_history_days:
-        enough = (first != _NEVER) & (first <= at - rule.min_history_days)
+        enough = (first != NEVER) & (first <= at - rule.min_history_days)
         rules.append((f"have at least {rule.min_history_days} days of history", enough))
     if rule.min_follow_up_days:
         enough = (last_day - at >= rule.min_follow_up_days) | cohort.died
@@ -278,17 +205,65 @@ def build_cohort(
     return replace(cohort.take(kept), attrition=tuple(attrition))
 
 
+def _facts(events: Events, table: Any, before: Any, inclusion: Definition | None, today: datetime.date) -> Any:
+    """Columns of one row a subject: days of first and last events, birth, death, and the code of inclusion."""
+
+    def when(code: str) -> Any:
+        return table.code.isin(events.spellings_of(code))
+
+    possible = table.time < timestamps(as_day(today) + 1).item()
+    columns = {
+        "first": table.time.min(where=~when(BIRTH)),
+        "last": table.time.max(where=~when(BIRTH) & possible),
+        "latest": table.time.max(),
+        "birth": table.time.min(where=when(BIRTH)),
+        "death": table.time.min(where=when(DEATH)),
+    }
+    included = events.matching(inclusion.matches) if inclusion is not None else []
+    if included:
+        columns["included"] = table.time.max(where=table.code.isin(included) & before)
+    return columns
+
+
+def _observed(events: Events, table: Any, subject: Ints, at: Ints, first: Ints, rule: CohortRule) -> tuple[Ints, Ints]:
+    """First and last day of the period of observation around every subject's threshold.
+
+    A subject who is in none has a first day after its last. Without periods observation is from NEVER to ALWAYS.
+    """
+    starts, stops = (events.spellings_of(code) for code in (OBSERVATION_START, OBSERVATION_END))
+    marks = table.filter(table.code.isin([*starts, *stops]))
+    found = fetch(marks.select("subject_id", "time", is_start=marks.code.isin(starts)))
+    owner = found["subject_id"].astype(np.int64)
+    is_start = found["is_start"].astype(bool)
+    periods = make_periods(owner, days_of(found["time"]), is_start)
+    begins, ends = periods.around(subject, at)
+    outside = ends == NEVER
+    begins[outside] = ALWAYS
+    if not is_start.any():
+        # Only ends are told: those without one are observed throughout, the others to their last.
+        unknown = ~np.isin(subject, owner)
+        begins[unknown], ends[unknown] = NEVER, ALWAYS
+        if rule.without_periods == "first_event":
+            begins = np.where(first > NEVER, np.maximum(begins, first), ALWAYS)
+    return begins, ends
+
+
+def _late(data_end: int, horizon_end: int) -> str:
+    day, wanted = (np.datetime64(n, "D") for n in (data_end, horizon_end))
+    return f"The data end on {day}, before the horizon does on {wanted}: subjects without an event are undefined."
+
+
 def _nobody(attrition: Any, text: str) -> str:
-    steps = "; ".join(f"{n} {step}" for step, n in attrition)
+    steps = "; ".join(f"{shown_count(n)} {step}" for step, n in attrition)
     return f"the cohort is empty: nobody is left of those who {text}. Before that rule: {steps}."
 
 
-def _days(times: npt.NDArray[Any]) -> Ints:
-    """Days since 1970 of timestamps, _NEVER where there is none."""
+def days_of(times: npt.NDArray[Any]) -> Ints:
+    """Days since 1970 of timestamps, NEVER where there is none."""
     stamps = times.astype("datetime64[us]")
     missing = np.isnat(stamps)
     days: Ints = np.where(missing, 0, stamps.astype(np.int64)) // DAY
-    return np.where(missing, _NEVER, days)
+    return np.where(missing, NEVER, days)
 
 
 def _count_subjects(events: Events) -> int:

@@ -10,22 +10,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coaltree.records.cohort import CohortRule, as_day
-from coaltree.records.cost import CRITERIA
 from coaltree.records.errors import RecordsError, check_keys, read_toml
-from coaltree.records.features import TRANSFORMERS
+from coaltree.records.rule import CohortRule
 
-SOURCES = ("meds", "omop", "synpuf", "csv")
-COSTS = ("none", "prices", "observed")
 DEFAULT_BASELINES = ("ml_probit", "ridge", "lasso", "elastic_net", "random_forest")
 QUICK_BASELINES = ("ml_probit", "ridge")
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where the events are; `columns`, `vocabulary` and `date_format` are for source "csv"."""
+    """Where the events are: files at `path`, or the table `events` of a `connection`, which stays where it is.
+
+    `columns`, `vocabulary` and `date_format` are for source "csv", `schema` for source "omop".
+    """
 
     path: str = ""
+    events: str | None = None
+    connection: str | None = None
+    schema: str | None = None
     source: str = "meds"
     columns: dict[str, str] | None = None
     vocabulary: str | None = None
@@ -37,19 +39,49 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class OutcomeConfig:
-    """Definitions (default: those the package ships), a choice of them, and how many training events one needs."""
+    """Definitions (default: those the package ships), a choice of them, and how many training events one needs.
+
+    `labels` is a folder of MEDS label files, one an outcome, to be used instead of definitions.
+    """
 
     file: str | None = None
+    labels: str | None = None
     keys: list[str] | None = None
     inclusion: bool = True
     min_events: int = 11
 
 
 @dataclass(frozen=True)
+class IndexConfig:
+    """Thresholds of their own for subjects: the day of their first code of a set.
+
+    The codes are written as in a definition of an outcome. A code within `washout_days` before makes the day no index.
+    Days before `begin` or after `end` are none. With `split`, subjects whose day is before it and whose horizon ends
+    before it are for training, and those whose day is on it or later for temporal validation.
+    """
+
+    codes: dict[str, Any] = field(default_factory=dict)
+    washout_days: int = 0
+    begin: datetime.date | None = None
+    end: datetime.date | None = None
+    split: datetime.date | None = None
+
+
+@dataclass(frozen=True)
 class FeatureConfig:
-    """Codes to leave out by prefix, how many training subjects must have a code, the factors and their number."""
+    """Codes to leave out by prefix, how many training subjects must have a code, the factors and their number.
+
+    Counts are of the cohort's lookback, or of each of `windows`: days before the threshold, or "all". `age` and `sex`
+    are regressors beside the factors; `measurements` adds the last value and the yearly trend of every numeric code,
+    `days_since` how long ago each code was last recorded.
+    """
 
     exclude: list[str] = field(default_factory=list)
+    windows: list[int | str] | None = None
+    age: bool = False
+    sex: bool = False
+    measurements: bool = False
+    days_since: bool = False
     min_subjects: int = 20
     n_factors: int = 25
     transformer: str = "nmf"
@@ -68,11 +100,17 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class ValidationConfig:
-    """Folds, bootstrap resamples and the level of intervals."""
+    """Folds, bootstrap resamples, the level of intervals, and what is done about overlaps and splits.
+
+    `overlap` says whether a second horizon that begins before the first has ended is refused or allowed, with a
+    warning in the report. `splits` says whether the subject_splits of a MEDS dataset are honoured or ignored.
+    """
 
     n_folds: int = 10
     n_resamples: int = 1000
     level: float = 0.95
+    overlap: str = "refuse"
+    splits: str = "honour"
 
 
 @dataclass(frozen=True)
@@ -100,6 +138,7 @@ class StudyConfig:
     cost: CostConfig
     seed: int = 0
     title: str = "Study"
+    index: IndexConfig | None = None
 
     def quick(self) -> StudyConfig:
         """Return settings for a first look: fewer folds, shorter chains, two baselines."""
@@ -126,22 +165,28 @@ _SECTIONS: dict[str, Any] = {
     "validation": ValidationConfig,
     "cost": CostConfig,
 }
+_INDEX_KEYS = ("washout_days", "begin", "end", "split")
 
 
 def load_config(path: str | Path) -> StudyConfig:
     """Read and check a study's config; paths in it are relative to the file."""
+    from coaltree.records.checking import check_config, check_threshold
+
     file = Path(path)
     content = read_toml(file, "the config")
-    check_keys(content, (*_SECTIONS, "cohort", "seed", "title"), str(file))
-    for name in (*_SECTIONS, "cohort"):
+    check_keys(content, (*_SECTIONS, "cohort", "index", "seed", "title"), str(file))
+    for name in (*_SECTIONS, "cohort", "index"):
         if not isinstance(content.get(name, {}), dict):
             raise RecordsError(f"{file}: {name} must be a table, [{name}].")
     cohort = dict(content.get("cohort", {}))
     thresholds = cohort.pop("thresholds", None)
-    if not isinstance(thresholds, list) or not 1 <= len(thresholds) <= 2:
+    index = _index(content["index"], file) if "index" in content else None
+    if index is not None and thresholds is not None:
+        raise RecordsError(f"{file}: give thresholds in [cohort] or codes in [index], not both.")
+    if index is None and (not isinstance(thresholds, list) or not 1 <= len(thresholds) <= 2):
         raise RecordsError(
             f'{file}: [cohort] needs thresholds = ["2009-01-01", "2010-01-01"]: the date of the training study and, '
-            "if there is to be temporal validation, that of the second."
+            "if there is to be temporal validation, that of the second. Or give the codes of an [index]."
         )
     sections = {name: _section(kind, content.get(name, {}), f"{file}, [{name}]") for name, kind in _SECTIONS.items()}
     try:
@@ -149,16 +194,26 @@ def load_config(path: str | Path) -> StudyConfig:
     except (ValueError, TypeError) as error:
         raise error if isinstance(error, RecordsError) else RecordsError(f"{file}, [cohort]: {error}") from error
     seed, title = content.get("seed", 0), content.get("title", "Study")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise RecordsError(f"{file}: seed must be a whole number, not negative, got {seed!r}.")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise RecordsError(f"{file}: seed must be a whole number, not negative and below 2^32, got {seed!r}.")
+    if not isinstance(title, str):
+        raise RecordsError(f"{file}: title must be a text, got {title!r}.")
     config = StudyConfig(
-        thresholds=tuple(_threshold(value, file) for value in thresholds),
+        thresholds=tuple(check_threshold(value, file) for value in thresholds or ()),
         cohort=rule,
         seed=seed,
-        title=str(title),
+        title=title,
+        index=index,
         **sections,
     )
-    return _resolve(config, file)
+    return check_config(config, file)
+
+
+def _index(table: dict[str, Any], file: Path) -> IndexConfig:
+    """Read [index]: settings of its own, and lists of codes as in a definition."""
+    settings = {key: value for key, value in table.items() if key in _INDEX_KEYS}
+    codes = {key: value for key, value in table.items() if key not in _INDEX_KEYS}
+    return _section(IndexConfig, {**settings, "codes": codes}, f"{file}, [index]")  # type: ignore[no-any-return]
 
 
 def _section(kind: Any, values: dict[str, Any], where: str) -> Any:
@@ -173,6 +228,8 @@ def _section(kind: Any, values: dict[str, Any], where: str) -> Any:
 
 def _fits(value: Any, hint: Any) -> bool:
     origin, options = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, option) for option in options)
     if origin is list:
@@ -183,68 +240,19 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
+    if hint is datetime.date:
+        return isinstance(value, datetime.date) and not isinstance(value, datetime.datetime)
     return isinstance(value, hint)
 
 
 def _spoken(hint: Any) -> str:
-    names = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", datetime.date: "a date"}
+    names = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+    names[datetime.date] = "a date without quotes, such as 2009-01-31"
     options = [option for option in typing.get_args(hint) if option is not types.NoneType]
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " or ".join(_spoken(option) for option in options)
     if typing.get_origin(hint) is list:
-        return "a list of texts"
+        return "a list of texts" if options == [str] else 'a list of whole numbers or "all"'
     if typing.get_origin(hint) is dict:
         return "a table of texts"
     return names.get(hint, str(hint))
-
-
-def _threshold(value: Any, file: Path) -> Any:
-    """Return a date, or the path of a table of dates per subject."""
-    if isinstance(value, str) and value.endswith((".csv", ".csv.gz")):
-        return file.parent / value
-    as_day(value, f"{file}, [cohort]: thresholds")
-    return value if isinstance(value, str) else value.isoformat()
-
-
-def _resolve(config: StudyConfig, file: Path) -> StudyConfig:
-    """Check choices, and make paths independent of the working directory."""
-    if not config.data.path:
-        raise RecordsError(f"{file}: [data] needs path, the folder or file of the events.")
-    for where, value, choices in (
-        ("[data]: source", config.data.source, SOURCES),
-        ("[data]: duplicates", config.data.duplicates, ("keep", "drop")),
-        ("[features]: transformer", config.features.transformer, TRANSFORMERS),
-        ("[cost]: source", config.cost.source, COSTS),
-        ("[cost]: criterion", config.cost.criterion, CRITERIA),
-    ):
-        check_keys([value], choices, f"{file}, {where}")
-    from coaltree.regression.baselines import BASELINES
-
-    check_keys(config.model.baselines, BASELINES, f"{file}, [model]: baselines")
-    if config.cost.source == "prices" and config.cost.prices is None:
-        raise RecordsError(f"{file}, [cost]: source is prices, so prices must name a table with code and price.")
-    for where, number, least in (
-        ("[model]: n_iter", config.model.n_iter, 2),
-        ("[model]: burn_in", config.model.burn_in, 0),
-        ("[model]: n_chains", config.model.n_chains, 1),
-        ("[features]: n_factors", config.features.n_factors, 1),
-        ("[features]: min_subjects", config.features.min_subjects, 1),
-        ("[validation]: n_folds", config.validation.n_folds, 2),
-        ("[validation]: n_resamples", config.validation.n_resamples, 10),
-        ("[outcomes]: min_events", config.outcomes.min_events, 1),
-        ("[cost]: n_resamples", config.cost.n_resamples, 10),
-    ):
-        if number < least:
-            raise RecordsError(f"{file}, {where} must be at least {least}, got {number}.")
-    if config.model.burn_in >= config.model.n_iter:
-        raise RecordsError(f"{file}, [model]: burn_in must be below n_iter.")
-
-    def beside(value: str | None) -> str | None:
-        return None if value is None else str((file.parent / Path(value).expanduser()).resolve())
-
-    return dataclasses.replace(
-        config,
-        data=dataclasses.replace(config.data, path=str(beside(config.data.path))),
-        outcomes=dataclasses.replace(config.outcomes, file=beside(config.outcomes.file)),
-        cost=dataclasses.replace(config.cost, prices=beside(config.cost.prices)),
-    )

@@ -6,9 +6,8 @@ one row a subject, or long triplets (subject, code, number).
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree.records.codes import normalise
-from coaltree.records.errors import RecordsError, need
+from coaltree.records.errors import RecordsError, as_zone, need
+from coaltree.records.scratch import scratch, scratch_until_exit
 
 DAY = 86_400_000_000  # microseconds
+SPARK = "spark"
 _REQUIRED = {"subject_id": "int64", "time": "timestamp", "code": "string"}
+_OPTIONAL = ("numeric_value", "cost")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,19 +33,31 @@ class Events:
     connection : ibis backend
         Where queries run.
     table : ibis table
-        Columns subject_id, time, code and, if there are costs, cost.
+        Columns subject_id, time, code and, if there are any, numeric_value and cost.
     codes : dict of str to str
         Every spelling of a code that occurs, and its one normal spelling.
+    names : dict of str to str
+        What codes, in their normal spelling, mean, as far as the data tell.
     """
 
     connection: Any
     table: Any
     codes: Mapping[str, str]
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def has_cost(self) -> bool:
         """Whether events carry observed payments."""
         return "cost" in self.table.columns
+
+    @property
+    def has_values(self) -> bool:
+        """Whether events carry numbers such as results of tests."""
+        return "numeric_value" in self.table.columns
+
+    def spellings_of(self, code: str) -> list[str]:
+        """Return the spellings of one code, the code itself if it does not occur."""
+        return self.matching(code.__eq__) or [code]
 
     def matching(self, test: Any) -> list[str]:
         """Return the spellings whose normal form passes a test."""
@@ -58,41 +72,88 @@ def connect(memory_limit: str = "1GB", threads: int | None = None) -> Any:
         settings["threads"] = threads
     ibis, duckdb = need("ibis"), need("duckdb")
     try:
-        connection = ibis.duckdb.connect(**settings)
+        connection = ibis.duckdb.connect(temp_directory=str(scratch_until_exit()), **settings)
     except duckdb.Error as error:
         raise RecordsError(f"DuckDB does not accept memory_limit={memory_limit!r}: {error}") from error
     connection.raw_sql("SET enable_progress_bar = false")
     return connection
 
 
-def open_events(source: Any, connection: Any = None, memory_limit: str = "1GB") -> Events:
-    """Open MEDS events: a dataset folder (with data/*.parquet), parquet files, or an Ibis table of `connection`.
+def connect_to(where: str) -> Any:
+    """Return the connection that a text names: "spark", "spark://HOST:PORT", or a URL that Ibis knows.
 
-    Times must be naive. Spellings of codes may be mixed: every query joins them to their normal form.
+    "spark" is the session of the process, or one made by the settings of its environment.
     """
     ibis = need("ibis")
+    try:
+        if where == SPARK or where.startswith((f"{SPARK}://", "local[")):
+            builder = need("pyspark.sql").SparkSession.builder
+            session = (builder if where == SPARK else builder.master(where)).getOrCreate()
+            return ibis.pyspark.connect(session)
+        return ibis.connect(where)
+    except ImportError:
+        raise
+    except Exception as error:  # every engine has errors of its own
+        raise RecordsError(f'cannot connect to {where!r}: {error}. Write "spark" or a URL of Ibis.') from error
+
+
+def open_table(name: str, connection: Any, timezone: str | None = None) -> Events:
+    """Open events that are a table of a connection, `events` or `schema.events`, without copying them."""
+    schema, _, table = name.rpartition(".")
+    try:
+        found = connection.table(table, database=tuple(schema.split(".")) if "." in schema else schema or None)
+    except Exception as error:
+        raise RecordsError(f"the connection has no table {name!r}: {error}") from error
+    return open_events(found, connection, timezone=timezone)
+
+
+def open_events(source: Any, connection: Any = None, memory_limit: str = "1GB", timezone: str | None = None) -> Events:
+    """Open MEDS events: a dataset folder (with data/*.parquet), parquet files, or an Ibis table of `connection`.
+
+    Spellings of codes may be mixed: every query joins them to their normal form. Times with a zone are converted to
+    the local time of `timezone`; without it they are refused, because days depend on it.
+    """
+    ibis = need("ibis")
+    names: dict[str, str] = {}
     if isinstance(source, (str, Path)):
         connection = connect(memory_limit) if connection is None else connection
         table = _read(connection, parquet_files(Path(source)))
+        names = read_names(Path(source))
     elif isinstance(source, ibis.expr.types.Table):
         table, connection = source, source.get_backend() if connection is None else connection
     else:
         raise TypeError(f"source must be a path or an Ibis table, got {type(source).__name__}.")
     _check_columns(table)
-    wanted = ["subject_id", "time", "code", *(["cost"] if "cost" in table.columns else [])]
-    table = table[wanted]
+    table = _localise(connection, table, timezone)
+    table = table[[*_REQUIRED, *(name for name in _OPTIONAL if name in table.columns)]]
     spellings = table.select("code").distinct().to_pyarrow()["code"].to_pylist()
     if not spellings:
         raise RecordsError("there are no events: the table is empty.")
-    return Events(connection, table, {spelling: normalise(spelling) for spelling in sorted(filter(None, spellings))})
+    codes = {spelling: normalise(spelling) for spelling in sorted(filter(None, spellings))}
+    return Events(connection, table, codes, names)
+
+
+def read_names(folder: Path) -> dict[str, str]:
+    """Return the descriptions of codes that a MEDS dataset has in metadata/codes.parquet."""
+    file = folder / "metadata" / "codes.parquet"
+    if not file.exists():
+        return {}
+    table = need("pyarrow.parquet").read_table(file)
+    if not {"code", "description"} <= set(table.column_names):
+        return {}
+    pairs = zip(table["code"].to_pylist(), table["description"].to_pylist(), strict=True)
+    return {normalise(str(code)): str(name) for code, name in pairs if code and name}
 
 
 def _read(connection: Any, files: list[Path]) -> Any:
     """Return one table of several files; engines other than DuckDB read a file or a folder at a time."""
-    if connection.name == "duckdb":
-        return connection.read_parquet([str(file) for file in files])
-    places = files if len(files) == 1 else sorted({file.parent for file in files})
-    tables = [connection.read_parquet(str(place)) for place in places]
+    try:
+        if connection.name == "duckdb":
+            return connection.read_parquet([str(file) for file in files])
+        places = files if len(files) == 1 else sorted({file.parent for file in files})
+        tables = [connection.read_parquet(str(place)) for place in places]
+    except Exception as error:
+        raise RecordsError(f"{files[0].parent} cannot be read as parquet: {error}") from error
     return tables[0] if len(tables) == 1 else need("ibis").union(*tables)
 
 
@@ -100,6 +161,7 @@ def parquet_files(path: Path) -> list[Path]:
     """Return the parquet files of a MEDS dataset, of a folder, or the file itself."""
     folder = path / "data" if (path / "data").is_dir() else path
     files = [folder] if folder.is_file() else sorted(folder.rglob("*.parquet"))
+    files = [file for file in files if file.is_file() and not file.name.startswith((".", "_"))]
     if not files:
         raise RecordsError(f"no events at {path}: expected a folder with data/*.parquet.")
     return files
@@ -115,12 +177,44 @@ def _check_columns(table: Any) -> None:
         )
     if not schema["time"].is_timestamp():
         raise RecordsError(f"the column time must hold timestamps, not {schema['time']}. Import the events first.")
-    # Spark has no other timestamps than those of the session's zone, which Ibis sets to UTC.
-    if schema["time"].timezone not in (None, "UTC"):
+    if not schema["subject_id"].is_integer():
+        raise RecordsError(f"the column subject_id must hold whole numbers, not {schema['subject_id']}.")
+    if not schema["code"].is_string():
+        raise RecordsError(f"the column code must hold texts, not {schema['code']}.")
+
+
+def _localise(connection: Any, table: Any, timezone: str | None) -> Any:
+    """Return the table with local times without a zone; refuse times with a zone if none is stated."""
+    if timezone is not None:
+        as_zone(timezone)
+    zone = _zone_of(connection, table)
+    if zone is None:
+        return table
+    if timezone is None:
         raise RecordsError(
-            f"the column time has the time zone {schema['time'].timezone}, and days depend on it. Import the events "
-            "with that zone as `timezone`, which stores local times without a zone."
+            f"the column time has the time zone {zone}, and days depend on it. State in timezone whose local time "
+            "counts, such as Europe/Paris."
         )
+    ibis, dt = need("ibis"), need("ibis.expr.datatypes")
+    stamp, zoned = dt.Timestamp(), dt.Timestamp("UTC")
+    if connection.name == "pyspark":
+        # Ibis sets the session's zone to UTC, in which times are shown: shifted ones show local time.
+        shift = ibis.udf.scalar.builtin(
+            lambda time, zone: None, name="from_utc_timestamp", signature=((stamp, dt.string), stamp)
+        )
+        return table.mutate(time=shift(table.time, timezone))
+    local = ibis.udf.scalar.builtin(lambda zone, time: None, name="timezone", signature=((dt.string, zoned), stamp))
+    return table.mutate(time=local(timezone, table.time.cast(zoned)))
+
+
+def _zone_of(connection: Any, table: Any) -> str | None:
+    """Return the zone of the column time; Spark's plain timestamps are instants, which Ibis does not tell."""
+    if connection.name == "pyspark":
+        sql = connection.compile(table.select("time"))
+        kind = dict(connection._session.sql(sql).dtypes)["time"]
+        return None if kind == "timestamp_ntz" else "of the session"
+    zone = table.schema()["time"].timezone
+    return None if zone is None else str(zone)
 
 
 def memory_table(columns: Mapping[str, Any]) -> Any:
@@ -148,8 +242,8 @@ def fetch_large(connection: Any, expression: Any) -> dict[str, npt.NDArray[Any]]
     """Run a query with a long result; DuckDB streams it through a file, so that its memory limit holds."""
     if getattr(connection, "name", "") != "duckdb":
         return fetch(expression)
-    with tempfile.TemporaryDirectory(prefix="coaltree-") as folder:
-        file = Path(folder) / "result.parquet"
+    with scratch() as folder:
+        file = folder / "result.parquet"
         expression.to_parquet(file)
         table = need("pyarrow.parquet").read_table(file, memory_map=False)
     return {name: table[name].to_numpy() for name in table.column_names}

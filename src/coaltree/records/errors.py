@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 
 class RecordsError(ValueError):
@@ -33,6 +34,14 @@ def check_keys(given: Iterable[str], known: Iterable[str], where: str) -> None:
             near = difflib.get_close_matches(str(key), known, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(map(str, known))}."
             raise RecordsError(f"{where}: {key!r} is not known. {hint}")
+
+
+def as_zone(name: str, where: str = "timezone") -> ZoneInfo:
+    """Return a time zone by its name; `where` it stands goes into the message."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise RecordsError(f"{where}={name!r} is not a known zone; write it like Europe/Paris or UTC.") from error
 
 
 def need(module: str) -> Any:

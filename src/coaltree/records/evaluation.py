@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ import numpy.typing as npt
 
 from coaltree.posterior import storage
 from coaltree.records.config import ModelConfig, StudyConfig
-from coaltree.records.features import CodeFactors, Counts
+from coaltree.records.factors import CodeFactors
+from coaltree.records.features import Counts, bare_code
 from coaltree.records.preparing import Period, StudyData
 from coaltree.regression.baselines import BASELINES
 from coaltree.regression.comparison import Comparison
-from coaltree.regression.fit import fit_probit
+from coaltree.regression.fit import N_PREDICTIVE, ProbitFit, fit_probit
 from coaltree.regression.folds import stratified_folds
 
 Floats = npt.NDArray[np.float64]
@@ -109,13 +110,32 @@ def _factors(task: Task) -> Arrays:
     model = CodeFactors(settings.n_factors, settings.min_subjects, settings.transformer, task.config.seed)
     train = model.fit_transform(task.train)
     top = model.top_codes(10)
-    return {
+    found = {
         "train": train,
         "new": model.transform(task.new),
-        "top_code": np.array([[code for code, _ in row] for row in top]),
+        "top_code": np.array([[code for code, _ in row] for row in top], dtype=str),
         "top_share": np.array([[share for _, share in row] for row in top]),
         "n_codes": np.array(len(model.codes_)),
+        "extra_names": np.array(model.extra_names_, dtype=str),
     }
+    if task.number == TEMPORAL:
+        found |= {f"state_{key}": value for key, value in model.state().items()}
+    return found
+
+
+def with_name(label: str, names: Mapping[str, str]) -> str:
+    """Return the name of a column with what its code means, if that is known."""
+    name = names.get(bare_code(label))
+    return label if name is None else f"{bare_code(label)} {name}{label[len(bare_code(label)) :]}"
+
+
+def feature_names(features: Arrays, names: Mapping[str, str]) -> list[str]:
+    """Return what each regressor is: a factor with its two heaviest codes, a column, or one beside them."""
+    found = []
+    for k, codes in enumerate(features["top_code"]):
+        texts = [with_name(str(code), names) for code in codes[:2]]
+        found.append(texts[0] if len(codes) == 1 else f"factor {k + 1}: {', '.join(texts)}, …")
+    return [*found, *(with_name(str(name), names) for name in features["extra_names"])]
 
 
 def _fit(task: Task, method: str) -> Arrays:
@@ -151,9 +171,13 @@ def _fit_probit(task: Task, features: Arrays) -> Arrays:
         "score": fit.linear_predictor(features["new"]),
         "node_coef": fit.node_coef,
         "node_intercept": fit.node_intercept,
+        "coef": fit.coef,
+        "intercept": fit.intercept,
         "r_hat": np.array(fit.diagnostics["r_hat"]),
         "bulk_ess": np.array(fit.diagnostics["bulk_ess"]),
     }
+    if task.number == TEMPORAL:
+        result |= thinned_draws(fit)
     if fit.tree is not None and fit.posterior is not None:
         result |= {
             "children": fit.tree.children,
@@ -161,6 +185,14 @@ def _fit_probit(task: Task, features: Arrays) -> Arrays:
             "support": np.asarray(fit.posterior.clade_support(fit.tree)),
         }
     return result
+
+
+def thinned_draws(fit: ProbitFit) -> Arrays:
+    """Return the draws of which predicted probabilities are the mean."""
+    coef = fit.coef_draws.reshape(-1, *fit.coef_draws.shape[2:])
+    intercept = fit.intercept_draws.reshape(len(coef), -1)
+    chosen = np.linspace(0, len(coef) - 1, min(len(coef), N_PREDICTIVE)).round().astype(int)
+    return {"coef_draws": coef[chosen], "intercept_draws": intercept[chosen]}
 
 
 def cross_validate(data: StudyData, config: StudyConfig, private: Path, n_jobs: int, progress: bool) -> Comparison:
@@ -213,13 +245,14 @@ def fit_all(
 
 
 def _rows(period: Period, keep: npt.NDArray[np.bool_]) -> Counts:
-    return Counts(period.counts.matrix[keep], period.counts.codes)
+    return period.counts.take(keep)
 
 
 def _digest(period: Period, config: StudyConfig, which: npt.NDArray[Any]) -> str:
     matrix = period.counts.matrix
-    settings = [dataclasses.asdict(config.features), config.seed, list(period.counts.codes)]
-    return fingerprint(matrix.data, matrix.indices, matrix.indptr, period.labels.Y, which, settings)
+    settings = [dataclasses.asdict(config.features), config.seed, list(period.counts.codes), period.counts.extra_names]
+    extra = np.empty(0) if period.counts.extra is None else period.counts.extra
+    return fingerprint(matrix.data, matrix.indices, matrix.indptr, extra, period.labels.Y, which, settings)
 
 
 def _run(tasks: list[Task], n_jobs: int, progress: bool, title: str) -> Iterator[tuple[Task, str, Arrays]]:

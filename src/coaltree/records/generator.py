@@ -8,7 +8,7 @@ one internal node.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ RAREST, COMMONEST = 25 / 19_000, 1_600 / 19_000
 GAMMA_SHAPE = 0.35  # few groups of codes are active in one subject
 CARRY_OVER = 0.75  # probability that a subject's intensity of a group stays the same for the next year
 GROUP_CODES = 40
+HABITS = 0.2  # of another hospital: on the log of intensities and on intercepts
 COST_SLOPE = 0.9  # of the log of the expected number of bills on the node's standardised risk
 
 
@@ -118,6 +119,24 @@ def draw_model(rng: np.random.Generator, n_factors: int, events_per_year: float)
         scale=scale,
         risk_scale=float((x @ nodes[cost_node]).std()),
         events_per_year=events_per_year,
+    )
+
+
+def with_habits(model: CohortModel, rng: np.random.Generator) -> CohortModel:
+    """Return the model of another hospital: the same outcomes and groups of codes, coded in another way.
+
+    In every group half of the codes change places, so that other codes are the frequent ones; groups are more or less
+    frequent, and outcomes too.
+    """
+    codes = model.group_code.copy()
+    for row in codes:
+        chosen = rng.choice(GROUP_CODES, GROUP_CODES // 2, replace=False)
+        row[chosen] = row[rng.permutation(chosen)]
+    return replace(
+        model,
+        group_code=codes,
+        drift=model.drift * np.exp(rng.normal(0.0, HABITS, (1, model.n_factors))),
+        intercept=model.intercept + rng.normal(0.0, HABITS, (1, model.intercept.shape[1])),
     )
 
 

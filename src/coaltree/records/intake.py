@@ -10,14 +10,13 @@ from __future__ import annotations
 import csv
 import datetime
 import json
-import secrets
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,8 @@ import numpy.typing as npt
 from coaltree._version import __version__
 from coaltree.records.codes import is_regular, normalise, split
 from coaltree.records.engine import connect, fetch
-from coaltree.records.errors import RecordsError, need
+from coaltree.records.errors import RecordsError, as_zone, need
+from coaltree.records.scratch import make_scratch, scratch
 from coaltree.validation import check_choice
 
 COMMAND = "coaltree records import"
@@ -63,6 +63,8 @@ class Intake:
         self.n_read: Counter[str] = Counter()
         self.n_rejected: Counter[str] = Counter()
         self.notes: list[str] = []
+        self.names: dict[str, str] = {}  # of codes
+        self.splits: dict[int, str] | None = None
 
     @property
     def subjects(self) -> dict[str, int] | None:
@@ -73,6 +75,10 @@ class Intake:
         """Codes that do not have the shape of their vocabulary; they are kept as they are."""
         return sorted({code for code in self._codes.values() if not is_regular(*split(code))})
 
+    def known_codes(self) -> Collection[str]:
+        """Codes of events so far, in their normal spelling."""
+        return self._codes.values()
+
     def reject(self, file: str, row: int, column: str, value: Any, reason: str) -> None:
         """List a row that does not become an event."""
         self._list.writerow([file, row, column, "" if value is None else value, reason])
@@ -81,11 +87,17 @@ class Intake:
     def subject_ids(self, values: Any, file: str, rows: npt.NDArray[np.int64], column: str) -> Any:
         """Return int64 subjects with nulls for those rejected; texts are numbered in order of appearance."""
         pa, pc = need("pyarrow"), need("pyarrow.compute")
-        if pa.types.is_integer(values.type):
+        if pa.types.is_floating(values.type):
+            whole = pc.and_(pc.equal(pc.floor(values), values), pc.less(pc.abs(values), 2.0**53))
+            for i in np.flatnonzero(~np.asarray(pc.fill_null(whole, True))):
+                self.reject(file, int(rows[i]), column, values[i].as_py(), "subject is not an integer")
+            numbers = pc.if_else(whole, values, None).cast(pa.int64())
+        elif pa.types.is_integer(values.type) and not pa.types.is_uint64(values.type):
             numbers = values.cast(pa.int64())
         else:
             texts = pc.utf8_trim_whitespace(values.cast(pa.string()))
             texts = pc.if_else(pc.equal(texts, ""), None, texts)
+            texts = pc.replace_substring_regex(texts, r"^(-?\d+)\.0*$", r"\1")  # floats and decimals that are whole
             numeric = pc.match_substring_regex(texts, r"^-?\d{1,18}$")
             if self._subjects is None and not self.n_events and not bool(pc.all(numeric).as_py()):
                 self._subjects = {}
@@ -97,7 +109,7 @@ class Intake:
                 for i in np.flatnonzero(~np.asarray(pc.fill_null(numeric, True))):
                     self.reject(file, int(rows[i]), column, texts[i].as_py(), "subject is not an integer")
                 numbers = pc.if_else(numeric, texts, None).cast(pa.int64())
-                values = pc.if_else(pc.fill_null(numeric, True), values, "x")  # already listed
+                values = pc.if_else(pc.fill_null(numeric, True), texts, "x")  # already listed
         for i in np.flatnonzero(np.asarray(pc.is_null(numbers)) & np.asarray(_blank(values))):
             self.reject(file, int(rows[i]), column, None, "no subject")
         return numbers
@@ -195,15 +207,6 @@ def _blank(values: Any) -> Any:
     return pc.is_null(values)
 
 
-def _zone(name: str | None) -> ZoneInfo | None:
-    if name is None:
-        return None
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError) as error:
-        raise RecordsError(f"timezone={name!r} is not a known zone; write it like Europe/Paris or UTC.") from error
-
-
 def _zone_error(file: str, row: int | None, column: str, value: str) -> RecordsError:
     where = f"{file}, row {row}" if row is not None else file
     return RecordsError(
@@ -222,13 +225,12 @@ def import_into(
 ) -> Iterator[Intake]:
     """Yield an Intake whose events become the MEDS dataset `out` when the block ends without an error."""
     check_choice(duplicates, "duplicates", DUPLICATES)
-    zone = _zone(timezone)
+    zone = None if timezone is None else as_zone(timezone)
     destination = Path(out).expanduser().resolve()
     if destination.exists() and not _replaceable(destination):
         raise RecordsError(f"{destination} exists and was not made by `{COMMAND}`. Choose another folder.")
     destination.parent.mkdir(parents=True, exist_ok=True)
-    draft = destination.parent / f".{destination.name}.{secrets.token_hex(8)}.tmp"
-    draft.mkdir()
+    draft = make_scratch(destination.parent)  # it names patients
     try:
         intake = Intake(draft, zone, date_format)
         try:
@@ -237,10 +239,9 @@ def import_into(
             intake.close()
         _finish(intake, draft, source, duplicates)
         if destination.exists():
-            old = draft.with_suffix(".old")
-            destination.rename(old)
-            draft.rename(destination)
-            shutil.rmtree(old)
+            with scratch(destination.parent) as old:
+                destination.rename(old / "old")
+                draft.rename(destination)
         else:
             draft.rename(destination)
     finally:
@@ -288,6 +289,7 @@ def _finish(intake: Intake, draft: Path, source: str, duplicates: str) -> None:
         pa = need("pyarrow")
         named = pa.table({"subject_id": list(intake.subjects.values()), "source_id": list(intake.subjects)})
         need("pyarrow.parquet").write_table(named, draft / "metadata" / "subjects.parquet")
+    _write_metadata(intake, draft)
     irregular = intake.irregular_codes()
     summary = {
         "command": COMMAND,
@@ -306,6 +308,25 @@ def _finish(intake: Intake, draft: Path, source: str, duplicates: str) -> None:
         "notes": intake.notes,
     }
     (draft / "metadata" / "dataset.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+
+def _write_metadata(intake: Intake, draft: Path) -> None:
+    """Write names of codes and splits of subjects as MEDS has them, if there are any."""
+    pa, write = need("pyarrow"), need("pyarrow.parquet").write_table
+    used = set(intake.known_codes())
+    names = {normalise(code): name for code, name in intake.names.items()}
+    named = sorted((code, name) for code, name in names.items() if code in used)
+    if named:
+        columns = {
+            "code": [code for code, _ in named],
+            "description": [name for _, name in named],
+            "parent_codes": pa.nulls(len(named), pa.list_(pa.string())),
+        }
+        write(need("meds").CodeMetadataSchema.align(pa.table(columns)), draft / "metadata" / "codes.parquet")
+    if intake.splits is not None:
+        columns = {"subject_id": list(intake.splits), "split": list(intake.splits.values())}
+        table = need("meds").SubjectSplitSchema.align(pa.table(columns))
+        write(table, draft / "metadata" / "subject_splits.parquet")
 
 
 def import_summary(out: str | Path) -> dict[str, Any]:

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from coaltree.records.cohort import Cohort
 from coaltree.records.engine import Events, fetch, memory_table, timestamps
-from coaltree.records.errors import need
-from coaltree.records.outcomes import OutcomeSet
+from coaltree.records.errors import RecordsError, need
+from coaltree.records.labelfiles import prediction_days, read_label_file
+from coaltree.records.outcomes import Definition, OutcomeSet
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -87,6 +88,41 @@ def _query(events: Events, cohort: Cohort, pairs: list[tuple[str, int]]) -> obje
     return table.group_by("row", "outcome").agg(
         n_before=table.count(where=table.time < table.at), n_within=table.count(where=table.time >= table.at)
     )
+
+
+# ---- files of labels, as MEDS has them
+
+
+def label_outcomes(folder: str | Path) -> OutcomeSet:
+    """Return the outcomes of a folder of MEDS label files, one file each, named after it."""
+    where = Path(folder)
+    files = sorted(where.glob("*.parquet")) if where.is_dir() else []
+    if not files:
+        raise RecordsError(f"[outcomes]: labels {where} is no folder with label files KEY.parquet.")
+    outcomes = []
+    for file in files:
+        read_label_file(file)  # what is wrong with one is said before anything else is done
+        name = file.stem.replace("_", " ")
+        outcomes.append(Definition(file.stem, name[:1].upper() + name[1:], (), (), f"label file {file.name}"))
+    return OutcomeSet(tuple(outcomes), None)
+
+
+def read_labels(folder: str | Path, cohort: Cohort, outcomes: OutcomeSet) -> Labels:
+    """Take labels from MEDS label files; a subject that a file does not have is undefined."""
+    Y = np.full((len(cohort), len(outcomes.outcomes)), np.nan)
+    for j, outcome in enumerate(outcomes.outcomes):
+        file = Path(folder) / f"{outcome.key}.parquet"
+        table = read_label_file(file)
+        if "boolean_value" not in table.column_names:
+            raise RecordsError(f"{file} has no boolean_value; give one for every subject and prediction time.")
+        subject, day = prediction_days(table, cohort.rule)
+        value = table["boolean_value"].to_numpy(zero_copy_only=False).astype(np.float64)
+        place = np.searchsorted(cohort.subject, subject)
+        known = place < len(cohort)
+        known[known] = cohort.subject[place[known]] == subject[known]
+        known[known] = cohort.threshold[place[known]] == day[known]
+        Y[place[known], j] = value[known]
+    return Labels(cohort, Y, np.zeros(Y.shape, dtype=bool), np.isnan(Y))
 
 
 def write_labels(labels: Labels, outcomes: OutcomeSet, folder: str | Path) -> list[Path]:

@@ -1,10 +1,8 @@
-"""Import of the OMOP common data model, version 5.4: a folder of parquet or CSV files, or a database connection."""
+"""Import of the OMOP common data model, versions 5.3 and 5.4: files, archives, databases or a connection."""
 
 from __future__ import annotations
 
 import re
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +12,10 @@ import numpy.typing as npt
 from coaltree.records.codes import BIRTH, DEATH, OBSERVATION_END, OBSERVATION_START, SEPARATOR
 from coaltree.records.errors import RecordsError, need
 from coaltree.records.intake import Intake, import_into
-from coaltree.records.reading import Rows, choose_columns, read_rows
-
-_SUFFIXES = (".parquet", ".csv", ".csv.gz")
+from coaltree.records.observation import make_periods
+from coaltree.records.omop_tables import OmopTables
+from coaltree.records.privacy import shown_count
+from coaltree.records.reading import Rows
 
 
 class _Domain(NamedTuple):
@@ -51,78 +50,87 @@ _DOMAINS = (
             (("NDC", r"\d{9,11}|\d{4,5}-\d{3,4}-\d{1,2}"),), "DRUG"),
     _Domain("measurement", "measurement_id", "measurement_date", "measurement", "Measurement",
             (("LOINC", r"\d{1,7}-\d"),), "MEASUREMENT"),
+    _Domain("observation", "observation_id", "observation_date", "observation", "Observation",
+            (("LOINC", r"\d{1,7}-\d"), *_DIAGNOSES), "OBSERVATION"),
+    _Domain("device_exposure", "device_exposure_id", "device_exposure_start_date", "device", "Device",
+            (("HCPCS", r"[A-Z]\d{4}"),), "DEVICE"),
     _Domain("visit_occurrence", "visit_occurrence_id", "visit_start_date", "visit", "Visit", (), "VISIT"),
 )  # fmt: skip
+_VALUES = ("measurement", "observation")  # tables with value_as_number
+# Tables of events that are not read, and why; others hold no events.
+_SKIPPED = {
+    "drug_era": "made from drug_exposure",
+    "dose_era": "made from drug_exposure",
+    "condition_era": "made from condition_occurrence",
+    "visit_detail": "parts of visits",
+    "specimen": "samples, not results",
+    "note": "text",
+    "note_nlp": "text",
+    "episode": "made from other tables",
+    "payer_plan_period": "insurance",
+}
+_GENDERS = {8507: "M", 8532: "F"}
 # (domain, text) pairs of the cost table that mean the same.
 _COST_NAMES = {domain.cost_domain.lower(): domain.table for domain in _DOMAINS}
 
 
 def import_omop(
-    source: Any, out: str | Path, timezone: str | None = None, duplicates: str = "keep", paid: str = "total_paid"
+    source: Any,
+    out: str | Path,
+    timezone: str | None = None,
+    duplicates: str = "keep",
+    paid: str = "total_paid",
+    schema: str | None = None,
 ) -> Path:
-    """Import OMOP tables from a folder, or from an Ibis connection.
+    """Import OMOP tables from a folder, a .zip, a DuckDB or SQLite file, or an Ibis connection with a `schema`.
 
     A code is the source concept's vocabulary and code if the concept table is there, else the source value with the
-    vocabulary that its shape tells. Visits become VISIT//… events. `paid` is the column of the cost table that is
-    taken; costs are joined by domain and event, and a cost whose event is not there is listed as rejected. Observation
-    periods become OBSERVATION_START and OBSERVATION_END: the first start and the last end count.
+    vocabulary that its shape tells, else the standard concept. Visits are told by their concept. Names of concepts go
+    along. `paid` is the column of the cost table that is taken; costs are joined by domain and event, and a cost whose
+    event is not there is listed as rejected. Observation periods that overlap or touch are joined and become
+    OBSERVATION_START and OBSERVATION_END. Tables that are not read are listed with their numbers of rows, and so are
+    subjects who have events and are not in PERSON.
     """
-    tables = _Tables(source)
-    present = [domain for domain in _DOMAINS if domain.table in tables.names]
-    if not present:
-        raise RecordsError(
-            f"{source} holds none of the OMOP tables {', '.join(domain.table for domain in _DOMAINS)}; "
-            f"found {', '.join(sorted(tables.names)[:20]) or 'nothing'}."
-        )
-    with import_into(out, f"OMOP {source}", timezone, None, duplicates) as intake:
-        concepts = _read_concepts(tables, intake)
-        costs = _read_costs(tables, intake, paid)
-        for domain in present:
-            _read_domain(tables, intake, domain, concepts, costs.pop(domain.table, None))
-        for table, (events, amounts, rows) in costs.items():
-            for event, row in zip(events.tolist(), rows.tolist(), strict=True):
-                intake.reject("cost", row, "cost_event_id", event, f"no event of {table} for this cost")
-            del amounts
-        _read_people(tables, intake)
-        if not concepts:
-            intake.notes.append("no concept table: vocabularies are told from the shapes of source values.")
+    with OmopTables(source, schema) as tables:
+        domains = [domain for domain in _DOMAINS if domain.table in tables.names]
+        if not domains:
+            raise RecordsError(
+                f"{source} holds none of the OMOP tables {', '.join(domain.table for domain in _DOMAINS)}; "
+                f"found {', '.join(sorted(tables.names)[:20]) or 'nothing'}."
+            )
+        with import_into(out, f"OMOP {source}", timezone, None, duplicates) as intake:
+            concepts = _read_concepts(tables, intake)
+            costs = _read_costs(tables, intake, paid)
+            subjects: set[int] = set()
+            for domain in domains:
+                if _is_readable(tables, intake, domain.table, ["person_id", domain.date]):
+                    _read_domain(tables, intake, domain, concepts, costs.pop(domain.table, None), subjects)
+            for table, (events, _, rows) in costs.items():
+                for event, row in zip(events.tolist(), rows.tolist(), strict=True):
+                    intake.reject("cost", row, "cost_event_id", event, f"no event of {table} for this cost")
+            _read_people(tables, intake, subjects)
+            _list_skipped(tables, intake)
+            if not concepts:
+                intake.notes.append("no concept table: vocabularies are told from the shapes of source values.")
     return Path(out)
 
 
-class _Tables:
-    """The tables of a folder or of a connection, by lower-case name."""
+def _is_readable(tables: OmopTables, intake: Intake, table: str, wanted: list[str]) -> bool:
+    """Whether a table has the columns that are needed; one without rows may lack them and is noted."""
+    missing = [name for name in wanted if name not in tables.columns(table)]
+    if not missing:
+        return True
+    if tables.count(table) > 1:  # an empty table whose header became its only row is found in exports
+        raise RecordsError(f"the table {table} lacks the column(s) {', '.join(missing)}.")
+    intake.notes.append(f"{table} has no {', '.join(missing)} and no events; not read.")
+    return False
 
-    def __init__(self, source: Any) -> None:
-        if isinstance(source, (str, Path)):
-            folder = Path(source)
-            if not folder.is_dir():
-                raise RecordsError(f"{folder} is not a folder of OMOP tables.")
-            self._files = {
-                file.name[: -len(suffix)].lower(): file
-                for suffix in _SUFFIXES
-                for file in sorted(folder.iterdir())
-                if file.name.lower().endswith(suffix)
-            }
-            self._connection = None
-            self.names = set(self._files)
-        elif hasattr(source, "list_tables"):
-            self._connection = source
-            self._names = {name.lower(): name for name in source.list_tables()}
-            self.names = set(self._names)
-        else:
-            raise TypeError(f"source must be a folder or an Ibis connection, got {type(source).__name__}.")
 
-    def rows(self, table: str, intake: Intake, wanted: list[str], optional: list[str]) -> Iterator[Rows]:
-        """Yield the rows of a table."""
-        if self._connection is None:
-            yield from read_rows(self._files[table], intake, wanted, optional)
-            return
-        expression = self._connection.table(self._names[table])
-        chosen = choose_columns(list(expression.columns), wanted, optional, f"the table {table}")
-        with tempfile.TemporaryDirectory(prefix="coaltree-") as folder:
-            file = Path(folder) / f"{table}.parquet"
-            expression.select(**{name: expression[column] for name, column in chosen.items()}).to_parquet(file)
-            yield from read_rows(file, intake, list(chosen), [])
+def _list_skipped(tables: OmopTables, intake: Intake) -> None:
+    for table, why in _SKIPPED.items():
+        n = tables.count(table) if table in tables.names and "person_id" in tables.columns(table) else 0
+        if n:
+            intake.notes.append(f"{table}, {shown_count(n)} rows, is not read: {why}.")
 
 
 def _texts(column: Any) -> Any:
@@ -132,30 +140,44 @@ def _texts(column: Any) -> Any:
 def _integers(column: Any) -> npt.NDArray[np.int64]:
     """Identifiers as int64, −1 where there is none or it is no integer."""
     pa, pc = need("pyarrow"), need("pyarrow.compute")
-    texts = pc.utf8_trim_whitespace(_texts(column))
+    if pa.types.is_integer(column.type):
+        return np.asarray(pc.fill_null(column.cast(pa.int64()), -1))
+    if pa.types.is_floating(column.type):
+        values = np.asarray(pc.fill_null(column.cast(pa.float64()), -1.0))
+        whole = (values == np.floor(values)) & (np.abs(values) < 2.0**53)
+        return np.where(whole, values, -1.0).astype(np.int64)
+    texts = pc.replace_substring_regex(pc.utf8_trim_whitespace(_texts(column)), r"\.0*$", "")
     numbers = pc.if_else(pc.fill_null(pc.match_substring_regex(texts, r"^-?\d{1,18}$"), False), texts, None)
     return np.asarray(pc.fill_null(numbers.cast(pa.int64()), -1))
 
 
-def _read_concepts(tables: _Tables, intake: Intake) -> dict[int, str]:
-    """VOCABULARY//code of every concept."""
+def _read_concepts(tables: OmopTables, intake: Intake) -> dict[int, str]:
+    """VOCABULARY//code of every concept; their names go to the intake."""
     concepts: dict[int, str] = {}
-    if "concept" in tables.names:
-        for rows in tables.rows("concept", intake, ["concept_id", "vocabulary_id", "concept_code"], []):
+    wanted = ["concept_id", "vocabulary_id", "concept_code"]
+    if "concept" in tables.names and _is_readable(tables, intake, "concept", wanted):
+        for rows in tables.rows("concept", intake, wanted, ["concept_name"]):
             keys = _integers(rows.columns["concept_id"]).tolist()
-            names = _texts(rows.columns["vocabulary_id"]).to_pylist()
+            vocabularies = _texts(rows.columns["vocabulary_id"]).to_pylist()
             codes = _texts(rows.columns["concept_code"]).to_pylist()
-            concepts |= {k: f"{v}{SEPARATOR}{c}" for k, v, c in zip(keys, names, codes, strict=True) if v and c}
+            names = _texts(rows.columns["concept_name"]).to_pylist() if "concept_name" in rows.columns else None
+            for i, (key, vocabulary, code) in enumerate(zip(keys, vocabularies, codes, strict=True)):
+                if vocabulary and code and vocabulary != "None":
+                    concepts[key] = f"{vocabulary}{SEPARATOR}{code}"
+                    if names is not None and names[i]:
+                        intake.names[concepts[key]] = names[i]
     return concepts
 
 
 _Costs = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]
 
 
-def _read_costs(tables: _Tables, intake: Intake, paid: str) -> dict[str, _Costs]:
+def _read_costs(tables: OmopTables, intake: Intake, paid: str) -> dict[str, _Costs]:
     """For every table of events: identifiers, amounts and rows of the cost table."""
     found: dict[str, list[_Costs]] = {}
     if "cost" not in tables.names:
+        return {}
+    if not _is_readable(tables, intake, "cost", ["cost_event_id", "cost_domain_id", paid]):
         return {}
     for rows in tables.rows("cost", intake, ["cost_event_id", "cost_domain_id", paid], []):
         events = _integers(rows.columns["cost_event_id"])
@@ -177,10 +199,15 @@ def _read_costs(tables: _Tables, intake: Intake, paid: str) -> dict[str, _Costs]
 
 
 def _read_domain(
-    tables: _Tables, intake: Intake, domain: _Domain, concepts: dict[int, str], costs: _Costs | None
+    tables: OmopTables,
+    intake: Intake,
+    domain: _Domain,
+    concepts: dict[int, str],
+    costs: _Costs | None,
+    subjects: set[int],
 ) -> None:
     pa = need("pyarrow")
-    value = "value_as_number" if domain.table == "measurement" else None
+    value = "value_as_number" if domain.table in _VALUES else None
     plain, source_concept, concept = (
         f"{domain.prefix}_{name}" for name in ("source_value", "source_concept_id", "concept_id")
     )
@@ -192,6 +219,7 @@ def _read_domain(
     met: set[int] = set()
     for rows in tables.rows(domain.table, intake, ["person_id", domain.date], optional):
         subject = intake.subject_ids(rows.columns["person_id"], rows.name, rows.row, "person_id")
+        subjects.update(subject.unique().drop_null().to_pylist())
         time = intake.times(rows.columns[domain.date], rows.name, rows.row, domain.date)
         code = _codes(rows, domain, concepts, plain, source_concept, concept)
         for i in np.flatnonzero([text is None for text in code]):
@@ -220,9 +248,12 @@ def _codes(
     standards = _integers(rows.columns[concept]).tolist() if concept in rows.columns else [-1] * n
     cache: dict[str, str] = {}
     codes: list[str | None] = []
+    by_concept = domain.table == "visit_occurrence"  # its source value is the visit's own identifier
     for text, source, standard in zip(given, sources, standards, strict=True):
-        text = text.strip() if text else text
-        if source > 0 and source in concepts:
+        text = text.strip() if text and not by_concept else None
+        if by_concept and standard > 0:
+            codes.append(concepts.get(standard, f"{domain.other}{SEPARATOR}{standard}"))
+        elif source > 0 and source in concepts:
             codes.append(concepts[source])
         elif text:
             if text not in cache:
@@ -247,28 +278,111 @@ def _told_by_shape(text: str, domain: _Domain) -> str:
     return f"{domain.other}{SEPARATOR}{text}"
 
 
-def _read_people(tables: _Tables, intake: Intake) -> None:
-    """Birth, sex, death and the limits of observation."""
-    pa, pc = need("pyarrow"), need("pyarrow.compute")
-
-    def add(table: str, date: str, code: str) -> None:
-        for rows in tables.rows(table, intake, ["person_id", date], []):
+def _read_people(tables: OmopTables, intake: Intake, subjects: set[int]) -> None:
+    """Birth, sex, death and the periods of observation."""
+    pa = need("pyarrow")
+    if "death" in tables.names and _is_readable(tables, intake, "death", ["person_id", "death_date"]):
+        for rows in tables.rows("death", intake, ["person_id", "death_date"], []):
             subject = intake.subject_ids(rows.columns["person_id"], rows.name, rows.row, "person_id")
-            time = intake.times(rows.columns[date], rows.name, rows.row, date)
-            intake.add(subject, time, pa.array([code] * len(rows.row), pa.string()))
+            subjects.update(subject.unique().drop_null().to_pylist())
+            time = intake.times(rows.columns["death_date"], rows.name, rows.row, "death_date")
+            intake.add(subject, time, pa.array([DEATH] * len(rows.row), pa.string()))
+    _read_periods(tables, intake, subjects)
+    wanted = ["person_id", "year_of_birth"]
+    if "person" not in tables.names or not _is_readable(tables, intake, "person", wanted):
+        intake.notes.append("there is no table person: age and sex are not known.")
+        return
+    people: set[int] = set()
+    parts = ["month_of_birth", "day_of_birth", "birth_datetime", "gender_concept_id", "gender_source_value"]
+    for rows in tables.rows("person", intake, wanted, parts):
+        subject = intake.subject_ids(rows.columns["person_id"], rows.name, rows.row, "person_id")
+        people.update(subject.unique().drop_null().to_pylist())
+        time = intake.times(_births(rows), rows.name, rows.row, "year_of_birth", static=True)
+        known = time.is_valid()
+        intake.add(subject.filter(known), time.filter(known), pa.array([BIRTH] * sum(known.to_pylist()), pa.string()))
+        intake.add(subject, None, _sexes(rows), static=True)
+    strangers = len(subjects - people)
+    if strangers:
+        intake.notes.append(f"{shown_count(strangers)} subject(s) with events are not in PERSON: no age, no sex.")
 
-    if "death" in tables.names:
-        add("death", "death_date", DEATH)
-    if "observation_period" in tables.names:
-        add("observation_period", "observation_period_start_date", OBSERVATION_START)
-        add("observation_period", "observation_period_end_date", OBSERVATION_END)
-    if "person" in tables.names:
-        for rows in tables.rows("person", intake, ["person_id", "year_of_birth"], ["gender_source_value"]):
-            subject = intake.subject_ids(rows.columns["person_id"], rows.name, rows.row, "person_id")
-            year = _texts(rows.columns["year_of_birth"])
-            middle = pc.binary_join_element_wise(year, "07-01", "-")  # the day of birth is often withheld
-            time = intake.times(middle, rows.name, rows.row, "year_of_birth", static=True)
-            intake.add(subject, time, pa.array([BIRTH] * len(rows.row), pa.string()))
-            if "gender_source_value" in rows.columns:
-                sex = pc.binary_join_element_wise("GENDER", _texts(rows.columns["gender_source_value"]), SEPARATOR)
-                intake.add(subject, None, sex, static=True)
+
+def _births(rows: Rows) -> Any:
+    """ISO days of birth: the parts that are given, the middle of the year or the month for those that are withheld."""
+    pa = need("pyarrow")
+    n = len(rows.row)
+    year = _integers(rows.columns["year_of_birth"])
+    month, day = (
+        _integers(rows.columns[name]) if name in rows.columns else np.full(n, -1)
+        for name in ("month_of_birth", "day_of_birth")
+    )
+    texts: list[str | None] = []
+    for y, m, d in zip(year.tolist(), month.tolist(), day.tolist(), strict=True):
+        if y < 1:
+            texts.append(None)
+        elif not 1 <= m <= 12:
+            texts.append(f"{y:04d}-07-01")
+        else:
+            texts.append(f"{y:04d}-{m:02d}-{d if 1 <= d <= 31 else 15:02d}")
+    if "birth_datetime" in rows.columns:  # only where there is no year
+        stamps = _texts(rows.columns["birth_datetime"]).to_pylist()
+        texts = [text or (stamp[:10] if stamp else None) for text, stamp in zip(texts, stamps, strict=True)]
+    return pa.array(texts, pa.string())
+
+
+def _sexes(rows: Rows) -> Any:
+    """GENDER//F and GENDER//M by concept, else by the value of the source; null where neither tells."""
+    n = len(rows.row)
+    concept = _integers(rows.columns["gender_concept_id"]) if "gender_concept_id" in rows.columns else np.full(n, -1)
+    values = [None] * n
+    if "gender_source_value" in rows.columns:
+        values = _texts(rows.columns["gender_source_value"]).to_pylist()
+    bodies = [_GENDERS.get(key, value) for key, value in zip(concept.tolist(), values, strict=True)]
+    return need("pyarrow").array([None if body is None else f"GENDER{SEPARATOR}{body}" for body in bodies])
+
+
+def _read_periods(tables: OmopTables, intake: Intake, subjects: set[int]) -> None:
+    """Observation periods, those that overlap or touch joined."""
+    pa = need("pyarrow")
+    names = ["observation_period_start_date", "observation_period_end_date"]
+    wanted = ["person_id", *names]
+    if "observation_period" not in tables.names or not _is_readable(tables, intake, "observation_period", wanted):
+        return
+    parts = []
+    for rows in tables.rows("observation_period", intake, wanted, []):
+        subject = intake.subject_ids(rows.columns["person_id"], rows.name, rows.row, "person_id")
+        subjects.update(subject.unique().drop_null().to_pylist())
+        begin, end = (intake.times(rows.columns[name], rows.name, rows.row, name) for name in names)
+        table = pa.table({"subject": subject, "begin": begin.cast(pa.date32()), "end": end.cast(pa.date32())})
+        table = table.drop_null()
+        backwards = np.asarray(need("pyarrow.compute").greater(table["begin"], table["end"]))
+        if backwards.any():
+            intake.notes.append(
+                f"{shown_count(int(backwards.sum()))} observation period(s) end before they begin; not used."
+            )
+        parts.append(table.filter(pa.array(~backwards)))
+    table = pa.concat_tables(parts)
+    subject = np.asarray(table["subject"])
+    begin, end = (np.asarray(table[name]).astype("datetime64[D]").astype(np.int64) for name in ("begin", "end"))
+    subject, begin, end = _joined(subject, begin, end)
+    periods = make_periods(
+        np.concatenate([subject, subject]), np.concatenate([begin, end]), np.repeat([True, False], len(subject))
+    )
+    for days, code in ((periods.begins, OBSERVATION_START), (periods.ends, OBSERVATION_END)):
+        times = pa.array(days.astype("datetime64[D]").astype("datetime64[us]"))
+        intake.add(pa.array(periods.subject), times, pa.array([code] * len(days), pa.string()))
+
+
+def _joined(subject: Any, begin: Any, end: Any) -> tuple[Any, Any, Any]:
+    """Join intervals of one subject that overlap or touch, in whatever order and however nested they are."""
+    if not len(subject):
+        return subject, begin, end
+    order = np.lexsort((begin, subject))
+    subject, begin, end = subject[order], begin[order], end[order]
+    # The latest end so far within a subject: a running maximum over ends lifted by the subject's rank.
+    rank = np.unique(subject, return_inverse=True)[1].astype(np.int64) * 10_000_000
+    latest = np.maximum.accumulate(end + rank) - rank
+    new = np.ones(len(subject), dtype=bool)
+    new[1:] = (subject[1:] != subject[:-1]) | (begin[1:] > latest[:-1] + 1)
+    heads = np.flatnonzero(new)
+    tails = np.append(heads[1:], len(subject)) - 1
+    return subject[heads], begin[heads], latest[tails]

@@ -27,15 +27,24 @@ _VOCABULARIES = {
 
 @dataclass(frozen=True)
 class Definition:
-    """A named family of codes."""
+    """A named family of codes: those of `patterns` that none of `excluded` matches."""
 
     key: str
     name: str
     patterns: tuple[CodePattern, ...]
+    excluded: tuple[CodePattern, ...] = ()
+    origin: str = ""  # what stands in a report instead of codes
 
     def matches(self, code: str) -> bool:
         """Whether a code, in any dialect, belongs to the family."""
-        return any(pattern.matches(code) for pattern in self.patterns)
+        return any(pattern.matches(code) for pattern in self.patterns) and not any(
+            pattern.matches(code) for pattern in self.excluded
+        )
+
+    def as_table(self) -> dict[str, Any]:
+        """Return what `read_definition` reads."""
+        table: dict[str, Any] = {"name": self.name, **_by_field(self.patterns)}
+        return {**table, "except": _by_field(self.excluded)} if self.excluded else table
 
     @property
     def is_death(self) -> bool:
@@ -44,10 +53,25 @@ class Definition:
 
     def describe(self) -> str:
         """Return the patterns as one line of text."""
-        by_vocabulary: dict[str, list[str]] = {}
-        for pattern in self.patterns:
-            by_vocabulary.setdefault(pattern.vocabulary, []).append(pattern.text)
-        return "; ".join(f"{vocabulary} {', '.join(texts)}".strip() for vocabulary, texts in by_vocabulary.items())
+        if self.origin:
+            return self.origin
+        excluded = f" (except {_spoken(self.excluded)})" if self.excluded else ""
+        return _spoken(self.patterns) + excluded
+
+
+def _spoken(patterns: tuple[CodePattern, ...]) -> str:
+    return "; ".join(
+        f"{_VOCABULARIES[field]} {', '.join(texts)}".strip() for field, texts in _by_field(patterns).items()
+    )
+
+
+def _by_field(patterns: tuple[CodePattern, ...]) -> dict[str, list[str]]:
+    """Texts of patterns by the field of a definition."""
+    fields = {vocabulary: field for field, vocabulary in _VOCABULARIES.items()}
+    found: dict[str, list[str]] = {}
+    for pattern in patterns:
+        found.setdefault(fields[pattern.vocabulary], []).append(pattern.text)
+    return found
 
 
 @dataclass(frozen=True)
@@ -82,27 +106,40 @@ def load_outcomes(path: str | Path | None = None, keys: Sequence[str] | None = N
         raise RecordsError(f"{file} defines no outcomes: it needs at least one table [outcomes.some_key].")
     wanted = list(tables) if keys is None else list(keys)
     check_keys(dict.fromkeys(wanted), tables, f"the outcomes chosen from {file}")
-    outcomes = tuple(_definition(key, tables[key], f"{file}, [outcomes.{key}]") for key in wanted)
+    outcomes = tuple(read_definition(key, tables[key], f"{file}, [outcomes.{key}]") for key in wanted)
     inclusion = content.get("inclusion")
     return OutcomeSet(
-        outcomes, _definition("inclusion", inclusion, f"{file}, [inclusion]") if inclusion is not None else None
+        outcomes, read_definition("inclusion", inclusion, f"{file}, [inclusion]") if inclusion is not None else None
     )
 
 
-def _definition(key: str, table: Any, where: str) -> Definition:
+def read_definition(key: str, table: Any, where: str) -> Definition:
+    """Read one definition from a table of TOML; `where` it is goes into messages."""
     if not isinstance(table, dict):
         raise RecordsError(f"{where} must be a table with a name and lists of codes.")
-    check_keys(table, ("name", *_VOCABULARIES), where)
+    check_keys(table, ("name", *_VOCABULARIES, "except"), where)
+    patterns = _patterns(table, where)
+    if not patterns:
+        raise RecordsError(f"{where} has no codes; give at least one of {', '.join(_VOCABULARIES)}.")
+    exceptions = table.get("except", {})
+    if not isinstance(exceptions, dict):
+        raise RecordsError(f'{where}: except must be a table of lists of codes, such as except.icd9 = ["410.x2"].')
+    check_keys(exceptions, _VOCABULARIES, f"{where}, except")
+    name = table.get("name", key)
+    if not isinstance(name, str):
+        raise RecordsError(f"{where}: name must be a text, got {name!r}.")
+    return Definition(key, name, patterns, _patterns(exceptions, f"{where}, except"))
+
+
+def _patterns(table: dict[str, Any], where: str) -> tuple[CodePattern, ...]:
     patterns = []
     for field, vocabulary in _VOCABULARIES.items():
         texts = table.get(field, [])
-        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise RecordsError(f'{where}: {field} must be a list of texts such as ["410", "411.1"].')
         for text in texts:
             try:
                 patterns.append(CodePattern(vocabulary, text))
             except ValueError as error:
                 raise RecordsError(f"{where}: {error}") from error
-    if not patterns:
-        raise RecordsError(f"{where} has no codes; give at least one of {', '.join(_VOCABULARIES)}.")
-    return Definition(key, str(table.get("name", key)), tuple(patterns))
+    return tuple(patterns)

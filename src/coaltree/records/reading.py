@@ -24,15 +24,16 @@ class Rows(NamedTuple):
     row: npt.NDArray[np.int64]
 
 
-def read_rows(file: Path, intake: Intake, wanted: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Rows]:
+def read_rows(
+    file: Path, intake: Intake, wanted: Sequence[str], optional: Sequence[str] = (), name: str | None = None
+) -> Iterator[Rows]:
     """Yield the wanted columns of a parquet or CSV file (also .gz); columns that are optional may be missing.
 
-    Lines with a wrong number of fields are listed as rejected. Names of columns are compared without case.
+    Lines with a wrong number of fields are listed as rejected. Names of columns are compared without case. `name` is
+    what the file is called in lists, by default its own.
     """
-    if file.suffix == ".parquet":
-        yield from _read_parquet(file, intake, wanted, optional)
-    else:
-        yield from _read_csv(file, intake, wanted, optional)
+    read = _read_parquet if file.suffix == ".parquet" else _read_csv
+    yield from read(file, intake, wanted, optional, name or file.name)
 
 
 def choose_columns(
@@ -46,7 +47,9 @@ def choose_columns(
     return {name: by_lower[name.lower()] for name in (*wanted, *optional) if name.lower() in by_lower}
 
 
-def _read_parquet(file: Path, intake: Intake, wanted: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:
+def _read_parquet(
+    file: Path, intake: Intake, wanted: Sequence[str], optional: Sequence[str], name: str
+) -> Iterator[Rows]:
     pq = need("pyarrow.parquet")
     try:
         source = pq.ParquetFile(file)
@@ -58,13 +61,13 @@ def _read_parquet(file: Path, intake: Intake, wanted: Sequence[str], optional: S
         for batch in source.iter_batches(columns=list(chosen.values())):
             rows = np.arange(first, first + batch.num_rows)
             first += batch.num_rows
-            intake.n_read[file.name] += batch.num_rows
-            yield Rows(file.name, {name: batch[column] for name, column in chosen.items()}, rows)
+            intake.n_read[name] += batch.num_rows
+            yield Rows(name, {key: batch[column] for key, column in chosen.items()}, rows)
 
 
-def _read_csv(file: Path, intake: Intake, wanted: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:
+def _read_csv(file: Path, intake: Intake, wanted: Sequence[str], optional: Sequence[str], name: str) -> Iterator[Rows]:
     pa, pacsv = need("pyarrow"), need("pyarrow.csv")
-    header = _header(file)
+    header = read_header(file)
     chosen = choose_columns(header, wanted, optional, str(file))
     skipped: list[int] = []
 
@@ -73,29 +76,29 @@ def _read_csv(file: Path, intake: Intake, wanted: Sequence[str], optional: Seque
         number = row.number if row.number is not None else 0
         skipped.append(number)
         reason = f"line has {row.actual_columns} fields instead of {row.expected_columns}"
-        intake.reject(file.name, number, "", row.text[:200], reason)
+        intake.reject(name, number, "", row.text[:200], reason)
         return "skip"
 
-    reader = pacsv.open_csv(
-        file,
-        read_options=pacsv.ReadOptions(use_threads=False, block_size=BLOCK, column_names=header, skip_rows=1),
-        parse_options=pacsv.ParseOptions(invalid_row_handler=note),
-        convert_options=pacsv.ConvertOptions(
+    settings = {
+        "read_options": pacsv.ReadOptions(use_threads=False, block_size=BLOCK, column_names=header, skip_rows=1),
+        "parse_options": pacsv.ParseOptions(invalid_row_handler=note),
+        "convert_options": pacsv.ConvertOptions(
             column_types=dict.fromkeys(header, pa.string()),
             include_columns=list(chosen.values()),
             strings_can_be_null=True,
             null_values=[""],
             quoted_strings_can_be_null=True,
         ),
-    )
+    }
     last = 1
     try:
+        reader = pacsv.open_csv(file, **settings)
         for batch in reader:
             rows = _lines(last, batch.num_rows, skipped)
             last = int(rows[-1]) if len(rows) else last
-            intake.n_read[file.name] += batch.num_rows
-            yield Rows(file.name, {name: batch[column] for name, column in chosen.items()}, rows)
-    except pa.ArrowInvalid as error:
+            intake.n_read[name] += batch.num_rows
+            yield Rows(name, {key: batch[column] for key, column in chosen.items()}, rows)
+    except (pa.ArrowInvalid, OSError) as error:
         raise RecordsError(f"{file} cannot be read as CSV: {error}") from error
 
 
@@ -105,7 +108,8 @@ def _lines(last: int, n: int, skipped: list[int]) -> npt.NDArray[np.int64]:
     return candidates[~np.isin(candidates, skipped)][:n]
 
 
-def _header(file: Path) -> list[str]:
+def read_header(file: Path) -> list[str]:
+    """Return the names of the columns of a CSV file."""
     import csv
 
     opener: Any = gzip.open if file.suffix == ".gz" else open
@@ -114,7 +118,7 @@ def _header(file: Path) -> list[str]:
             first = next(csv.reader(stream), None)
     except FileNotFoundError:
         raise RecordsError(f"{file} does not exist.") from None
-    except (UnicodeDecodeError, OSError) as error:
+    except (UnicodeDecodeError, OSError, EOFError, csv.Error) as error:
         raise RecordsError(f"{file} cannot be read as text: {error}") from error
     if not first:
         raise RecordsError(f"{file} is empty.")

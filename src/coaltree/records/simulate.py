@@ -20,7 +20,7 @@ import numpy as np
 
 from coaltree._version import __version__
 from coaltree.records.errors import RecordsError, need
-from coaltree.records.generator import CohortModel, draw_model
+from coaltree.records.generator import CohortModel, draw_model, with_habits
 from coaltree.records.shards import HORIZON, KEYS, LOOKBACK, NO_TIME, THRESHOLDS, Events, code_list, draw_shard
 from coaltree.records.vocabulary import spellings
 from coaltree.validation import check_count
@@ -74,12 +74,14 @@ def simulate_cohort(
     n_factors: int = 25,
     events_per_year: float = 90.0,
     progress: bool = False,
+    hospital: int = 0,
 ) -> Path:
     """Write a cohort into the folder `out`: MEDS in data/ and metadata/, prices.csv, and the truth in truth/.
 
     truth/model.npz holds tree, coefficients, node values, intercepts and the node that cost follows; truth/shard-*.npz
     hold, for each threshold, regressors, labels (NaN: undefined), counts of codes and costs. About
-    4 × `events_per_year` × `n_subjects` rows. The same arguments write the same data.
+    4 × `events_per_year` × `n_subjects` rows. The same arguments write the same data. Cohorts of one seed and another
+    `hospital` have the same tree and coefficients, other patients, and other habits of coding.
     """
     from tqdm.auto import tqdm
 
@@ -93,6 +95,9 @@ def simulate_cohort(
     n_shards = -(-n_subjects // SUBJECTS_PER_SHARD)
     model_seed, shards_seed = np.random.SeedSequence(seed).spawn(2)
     model = draw_model(np.random.default_rng(model_seed), n_factors, events_per_year)
+    if check_count(hospital, "hospital", at_least=0):
+        habits_seed, shards_seed = np.random.SeedSequence([seed, hospital]).spawn(2)
+        model = with_habits(model, np.random.default_rng(habits_seed))
     codes = code_list(model)
     _write_model(folder, model, codes)
     n_rows = 0
@@ -117,6 +122,7 @@ def simulate_cohort(
         "seed": seed,
         "n_factors": n_factors,
         "events_per_year": events_per_year,
+        "hospital": hospital,
         "thresholds": list(THRESHOLDS),
         "lookback_days": LOOKBACK,
         "horizon_days": HORIZON,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,44 +11,96 @@ from typing import Any
 import numpy as np
 
 from coaltree.records.codes import BIRTH, DEATH, SEPARATOR
-from coaltree.records.engine import parquet_files
+from coaltree.records.engine import parquet_files, read_names
 from coaltree.records.errors import RecordsError, check_keys, need
 from coaltree.records.intake import Intake, import_into
-from coaltree.records.reading import Rows, read_rows
+from coaltree.records.privacy import shown_count
+from coaltree.records.reading import Rows, choose_columns, read_rows
 
 _CSV_COLUMNS = ("subject", "date", "code", "value", "cost", "vocabulary")
+
+
+HELD_OUT = "held_out"
+_SPLITS = ("train", "tuning", HELD_OUT)
 
 
 def import_meds(path: str | Path, out: str | Path, timezone: str | None = None, duplicates: str = "keep") -> Path:
     """Validate a MEDS dataset and write it with normal codes, sorted, every subject in one shard.
 
-    Columns beyond subject_id, time, code, numeric_value and cost are not carried over.
+    Subjects named by texts are numbered (metadata/subjects.parquet has the names). Descriptions of codes and splits of
+    subjects are carried over; columns beyond subject_id, time, code, numeric_value and cost are not.
     """
-    files = parquet_files(Path(path))
+    root = Path(path)
+    files = parquet_files(root)
     with import_into(out, f"MEDS {path}", timezone, None, duplicates) as intake:
         shards_of: dict[int, int] = {}
         split_up: set[int] = set()
+        wanted = ("subject_id", "time", "code")
         for shard, file in enumerate(files):
-            _check_meds(file, timezone)
+            _check_meds(file)
             present: set[int] = set()
-            for rows in read_rows(file, intake, ("subject_id", "time", "code"), ("numeric_value", "cost")):
+            for rows in read_rows(file, intake, wanted, ("numeric_value", "cost"), _told_apart(file, files)):
                 subject = intake.subject_ids(rows.columns["subject_id"], rows.name, rows.row, "subject_id")
                 time = intake.times(rows.columns["time"], rows.name, rows.row, "time", static=True)
                 _list_missing_codes(intake, rows, "code")
-                value, cost = rows.columns.get("numeric_value"), rows.columns.get("cost")
+                value, cost = (
+                    intake.numbers(rows.columns[name], rows.name, rows.row, name) if name in rows.columns else None
+                    for name in ("numeric_value", "cost")
+                )
                 intake.add(subject, time, rows.columns["code"], value, cost, static=True)
                 present.update(subject.unique().drop_null().to_pylist())
             split_up.update(subject for subject in present if shards_of.setdefault(subject, shard) != shard)
         if split_up:
             intake.notes.append(
-                f"{len(split_up)} subject(s) were spread over several shards, which MEDS forbids; they are whole now."
+                f"{shown_count(len(split_up))} subject(s) were spread over several shards, which MEDS forbids; they "
+                "are whole now."
             )
+        intake.names |= read_names(root)
+        _carry_splits(root, intake)
     return Path(out)
 
 
-def _check_meds(file: Path, timezone: str | None) -> None:
+def _told_apart(file: Path, files: list[Path]) -> str:
+    """Return the name of a shard, with its folders below the one that all share: several may be called 0.parquet."""
+    common = Path(os.path.commonpath([other.parent for other in files]))
+    return file.relative_to(common).as_posix()
+
+
+def _carry_splits(root: Path, intake: Intake) -> None:
+    """Take over metadata/subject_splits.parquet, with the numbers that subjects named by texts have."""
+    file = root / "metadata" / "subject_splits.parquet"
+    if not file.exists():
+        return
+    try:
+        table = need("pyarrow.parquet").read_table(file)
+    except Exception as error:
+        raise RecordsError(f"{file} cannot be read as parquet: {error}") from error
+    choose_columns(table.column_names, ["subject_id", "split"], [], str(file))
+    unknown = sorted({str(name) for name in table["split"].to_pylist()} - set(_SPLITS))
+    if unknown:
+        raise RecordsError(f"{file}: split {unknown[0]!r} is none of {', '.join(_SPLITS)}.")
+    rows = np.arange(1, len(table) + 1)
+    subjects = intake.subject_ids(table["subject_id"].combine_chunks(), file.name, rows, "subject_id").to_pylist()
+    pairs = zip(subjects, table["split"].to_pylist(), strict=True)
+    intake.splits = {int(subject): str(split) for subject, split in pairs if subject is not None}
+
+
+def read_splits(folder: Path) -> dict[int, str] | None:
+    """Return the split of every subject of an imported dataset, None if it has no splits."""
+    file = folder / "metadata" / "subject_splits.parquet"
+    if not file.exists():
+        return None
+    table = need("pyarrow.parquet").read_table(file)
+    return dict(zip(table["subject_id"].to_pylist(), table["split"].to_pylist(), strict=True))
+
+
+def _check_meds(file: Path) -> None:
     """Refuse a file whose columns do not have the types of MEDS."""
-    pa, schema = need("pyarrow"), need("pyarrow.parquet").read_schema(file)
+    pa = need("pyarrow")
+    try:
+        schema = need("pyarrow.parquet").read_schema(file)
+    except Exception as error:
+        raise RecordsError(f"{file} cannot be read as parquet: {error}") from error
     missing = [name for name in ("subject_id", "time", "code") if name not in schema.names]
     if missing:
         raise RecordsError(
@@ -55,17 +108,17 @@ def _check_meds(file: Path, timezone: str | None) -> None:
             "For another layout use import_csv, import_omop or import_synpuf (--source csv, omop, synpuf)."
         )
     types = {name: schema.field(name).type for name in schema.names}
-    wrong = None
-    if not pa.types.is_integer(types["subject_id"]):
-        wrong = f"subject_id must be int64, not {types['subject_id']}"
-    elif not pa.types.is_timestamp(types["time"]):
-        wrong = f"time must be timestamp[us], not {types['time']}"
-    elif not (pa.types.is_string(types["code"]) or pa.types.is_large_string(types["code"])):
-        wrong = f"code must be string, not {types['code']}"
-    elif "cost" in types and not (pa.types.is_floating(types["cost"]) or pa.types.is_integer(types["cost"])):
-        wrong = f"cost must be a number, not {types['cost']}"
-    if wrong:
-        raise RecordsError(f"{file} is not MEDS: {wrong}.")
+    texts = (pa.types.is_string, pa.types.is_large_string)
+    numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    for name, allowed, wanted in (
+        ("subject_id", (*texts, *numbers), "int64 (numbers and texts are converted)"),
+        ("time", (pa.types.is_timestamp,), "timestamp[us]"),
+        ("code", texts, "string"),
+        ("numeric_value", numbers, "a number"),
+        ("cost", numbers, "a number"),
+    ):
+        if name in types and not any(check(types[name]) for check in allowed):
+            raise RecordsError(f"{file} is not MEDS: {name} must be {wanted}, not {types[name]}.")
 
 
 def _list_missing_codes(intake: Intake, rows: Rows, column: str) -> None:

@@ -6,7 +6,6 @@ a patient, and no number of patients from 1 to 10.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.records.bundle import TravellingModel
 from coaltree.records.config import StudyConfig
 from coaltree.records.cost import CostCurves, NodeSeparation, cost_curves, node_separation
 from coaltree.records.errors import RecordsError
-from coaltree.records.evaluation import PROBIT, cross_validate, fit_all
-from coaltree.records.preparing import StudyData, prepare_data
+from coaltree.records.evaluation import PROBIT, cross_validate, feature_names, fit_all, with_name
+from coaltree.records.features import bare_code
+from coaltree.records.preparing import Period, StudyData, prepare_data
+from coaltree.records.privacy import FEWEST, attrition_table, shown_count
+from coaltree.records.publishing import auc_rows, calibration_rows, difference_rows, score_rows, summary_rows
+from coaltree.records.review import Group, Review, driver_rows, outcome_curves, subgroup_rows, table_one
+from coaltree.records.scratch import sweep
 from coaltree.regression.comparison import Comparison
 from coaltree.regression.table import Table
 from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
-
-FEWEST = 11  # the smallest number of patients that is shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +55,10 @@ class StudyResult:
         Nodes by separation of training cost; cost by quarters of the best node's risk in the last cohort.
     facts : dict
         Numbers for the report.
+    review : Review, optional
+        Table 1, curves, subgroups and drivers, of the validation if there is one, else of cross-validation.
+    model : TravellingModel, optional
+        What `coaltree records apply` needs; it has no row of a patient.
     """
 
     config: StudyConfig
@@ -65,6 +72,8 @@ class StudyResult:
     separation: NodeSeparation | None
     curves: CostCurves | None
     facts: dict[str, Any]
+    review: Review | None = None
+    model: TravellingModel | None = None
 
     def node_name(self, node: int) -> str:
         """Return an outcome's name, or the outcomes below a node."""
@@ -77,48 +86,40 @@ class StudyResult:
         """Return every table by the name of its file."""
         found = {f"attrition-{i + 1}": table for i, table in enumerate(self.attrition)}
         found |= {"outcomes": self.outcomes, "factors": self.factors, "auc": self.auc_table()}
-        for name, comparison in self._comparisons().items():
-            level = self.config.validation.level
-            found[f"scores-{name}"] = self._suppress(name, comparison.table(level))
-            found[f"summary-{name}"] = comparison.summary(level=level)
+        level = self.config.validation.level
+        for which, (name, comparison) in enumerate(self.comparisons().items()):
+            place = 0 if which == 0 else -1
+            total, threshold = self.facts["n_subjects"][place], self.facts["thresholds"][place]
+            found[f"scores-{name}"] = score_rows(comparison, self._hidden(threshold), total, level)
+            found[f"summary-{name}"] = summary_rows(comparison, level)
             found[f"calibration-{name}"] = calibration_rows(comparison)
-            found[f"differences-{name}"] = comparison.differences(PROBIT, level=level)
+            found[f"differences-{name}"] = difference_rows(comparison, PROBIT, level)
         if self.separation is not None:
             found["nodes"] = self.node_table()
         if self.curves is not None:
             found["cost"] = self.cost_table()
-        return found
+        if self.review is not None:
+            found |= {"table-one": self.review.table_one, "subgroups": self.review.subgroups}
+            found["drivers"] = self.review.drivers
+        return {name: table for name, table in found.items() if len(table)}
 
-    def _comparisons(self) -> dict[str, Comparison]:
+    def comparisons(self) -> dict[str, Comparison]:
+        """Return the comparisons by the name of their files."""
         found = {"cross-validation": self.cross_validation}
         if self.temporal is not None:
             found["temporal"] = self.temporal
         return found
 
-    def _suppress(self, name: str, table: Table) -> Table:
-        """Hide small numbers of events, and numbers of labels that would give away a small number of missing ones."""
-        threshold = self.facts["thresholds"][0 if name == "cross-validation" else -1]
-        total = self.facts["n_subjects"][0 if name == "cross-validation" else -1]
-        hidden = {
+    def _hidden(self, threshold: str) -> dict[str, bool]:
+        """Whether a reason for missing labels of an outcome is a number that is not shown."""
+        return {
             row["outcome"]: any(isinstance(row[f"{why} {threshold}"], str) for why in ("had it before", "censored"))
             for row in self.outcomes
         }
-        return Table(
-            {**row, "n": shown_labels(row["n"], total, hidden[row["outcome"]]), "events": shown_count(row["events"])}
-            for row in table
-        )
 
     def auc_table(self) -> Table:
         """Return areas under the ROC curve as the paper prints them: a row an outcome, a column a method."""
-        rows = Table()
-        comparisons = self._comparisons()
-        for j, outcome in enumerate(self.cross_validation.outcomes):
-            row: dict[str, Any] = {"outcome": outcome}
-            for name, comparison in comparisons.items():
-                row[f"events {name}"] = shown_count(int(comparison.n_events[j]))
-                row |= {f"{m} {name}": float(comparison.auroc[i, j]) for i, m in enumerate(comparison.methods)}
-            rows.append(row)
-        return rows
+        return auc_rows(self.comparisons(), self.cross_validation.outcomes)
 
     def node_table(self) -> Table:
         """Return the separation of training cost by every node, the best first."""
@@ -176,6 +177,7 @@ def run_study(
     """
     folder = Path(private)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it names patients
+    _tidy(folder)
     data = prepare_data(config, folder, connection)
     smallest = min(len(period.cohort) for period in data.periods)
     if smallest < max(FEWEST, 2 * config.validation.n_folds):
@@ -191,11 +193,12 @@ def run_study(
         support = fits[PROBIT]["support"]
     separation, curves = _future_cost(data, config, fits, tree)
     features = fits["features"]
+    regressors = feature_names(features, data.names)
     return StudyResult(
         config,
         tuple(attrition_table(period.cohort.attrition) for period in data.periods),
         _outcome_table(data),
-        _factor_table(features),
+        _factor_table(features, data.names),
         cross_validation,
         temporal,
         tree,
@@ -206,6 +209,7 @@ def run_study(
             "n_subjects": [len(period.cohort) for period in data.periods],
             "thresholds": [period.threshold for period in data.periods],
             "n_codes": int(features["n_codes"]),
+            "n_regressors": len(regressors),
             "left_out": [name for name, _ in data.left_out],
             "r_hat": float(fits[PROBIT]["r_hat"]),
             "bulk_ess": float(fits[PROBIT]["bulk_ess"]),
@@ -215,8 +219,63 @@ def run_study(
                 for key in ("dataset_name", "n_subjects", "n_events", "rejected", "duplicates", "notes")
             },
             "inclusion": data.outcomes.inclusion.describe() if data.outcomes.inclusion is not None else None,
+            "notes": list(data.notes),
+            "held_out": data.held_out,
         },
+        _review(data, config, fits, cross_validation, temporal, regressors),
+        TravellingModel.from_study(config, data.outcomes, fits, data.names, _training_facts(data)),
     )
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what a run that was killed left of rows of patients."""
+    sweep(folder)
+    for draft in (folder / "fits").glob("*/.*.tmp"):
+        draft.unlink(missing_ok=True)
+
+
+def _review(
+    data: StudyData,
+    config: StudyConfig,
+    fits: dict[str, Any],
+    cross_validation: Comparison,
+    temporal: Comparison | None,
+    regressors: list[str],
+) -> Review:
+    """Table 1 of all cohorts; curves and subgroups of the last; drivers of the fit to the whole training cohort."""
+    groups = [period_group(period) for period in data.periods]
+    last, comparison = (data.periods[-1], temporal) if temporal is not None else (data.periods[0], cross_validation)
+    level = config.validation.level
+    return Review(
+        table_one(groups, data.outcomes.names),
+        outcome_curves(comparison, PROBIT, level, config.seed),
+        subgroup_rows(comparison, PROBIT, last.cohort, last.female, level),
+        driver_rows(data.outcomes.names, regressors, fits[PROBIT]["coef"], fits[PROBIT]["coef_draws"], level),
+        "cross-validation" if temporal is None else "held-out" if data.held_out else "temporal validation",
+    )
+
+
+def period_group(period: Period) -> Group:
+    """Return a period as a column of Table 1."""
+    counts = period.counts
+    # The first window's columns: codes of other windows are the same events again.
+    n_columns = len({bare_code(label) for label in counts.codes})
+    n_codes = np.asarray(counts.matrix[:, :n_columns].sum(axis=1)).ravel()
+    return Group(period.threshold, period.labels, period.female, n_codes)
+
+
+def _training_facts(data: StudyData) -> dict[str, Any]:
+    """What a model card says of the training data."""
+    first = data.periods[0]
+    return {
+        "dataset": data.imported.get("dataset_name"),
+        "threshold": first.threshold,
+        "subjects": len(first.cohort),
+        "events": {
+            name: shown_count(int(n))
+            for name, n in zip(data.outcomes.names, np.nansum(first.labels.Y, axis=0), strict=True)
+        },
+    }
 
 
 def _future_cost(
@@ -243,74 +302,7 @@ def _future_cost(
     return separation, curves
 
 
-# ---- what may be shown
-
-
-def shown_count(n: int) -> int | str:
-    """Return a number of patients, or "<11" for 1 to 10."""
-    return f"<{FEWEST}" if 0 < n < FEWEST else n
-
-
-def shown_labels(n: int, total: int, hidden: bool) -> int | str:
-    """Return a number of labels among `total` subjects, down to the ten below if it would tell 1 to 10 others.
-
-    `hidden` says that a part of those without a label is a number that is not shown: the exact n and the other part
-    would give it away.
-    """
-    if 0 < n < FEWEST:
-        return shown_count(n)
-    return f"{n // 10 * 10}+" if hidden or 0 < total - n < FEWEST else n
-
-
-def attrition_table(steps: Sequence[tuple[str, int]]) -> Table:
-    """Return rule, subjects left and subjects removed; rules that remove 1 to 10 subjects are merged with others."""
-    shown, pending = [steps[0]], []
-    for text, n in steps[1:]:
-        pending.append(text)
-        if not 0 < shown[-1][1] - n < FEWEST:
-            shown.append(("; ".join(pending), n))
-            pending = []
-    if pending:  # the last rules removed few and join the step before
-        shown[-1] = ("; ".join([shown[-1][0], *pending]), steps[-1][1])
-    while len(shown) > 1 and 0 < shown[-2][1] - shown[-1][1] < FEWEST:
-        text, n = shown.pop()
-        shown[-1] = (f"{shown[-1][0]}; {text}", n)
-    before = [shown[0][1], *(n for _, n in shown[:-1])]
-    return Table(
-        {"rule": text, "left": n, "removed": previous - n} for (text, n), previous in zip(shown, before, strict=True)
-    )
-
-
-def calibration_bins(comparison: Comparison) -> int:
-    """Return the largest number of groups, ten at most, of which none of any method has 1 to 10 events."""
-    for n_bins in range(10, 1, -1):
-        tables = [comparison.calibration_table(method, n_bins=n_bins) for method in comparison.methods]
-        if not any(((found.n_events > 0) & (found.n_events < FEWEST)).any() for found in tables):
-            return n_bins
-    return 1
-
-
-def calibration_rows(comparison: Comparison) -> Table:
-    """Return predicted and observed rates by groups of rising prediction, all outcomes pooled, for every method."""
-    rows, n_bins = Table(), calibration_bins(comparison)
-    for method in comparison.methods:
-        found = comparison.calibration_table(method, n_bins=n_bins)
-        few = (found.n_events > 0) & (found.n_events < FEWEST)  # their share would tell their number
-        observed, low, high = (np.where(few, np.nan, part) for part in (found.observed, found.low, found.high))
-        for k in range(len(found.n)):
-            rows.append(
-                {
-                    "method": method,
-                    "group": k + 1,
-                    "labels": shown_count(int(found.n[k])),
-                    "events": shown_count(int(found.n_events[k])),
-                    "predicted": float(found.predicted[k]),
-                    "observed": float(observed[k]),
-                    "low": float(low[k]),
-                    "high": float(high[k]),
-                }
-            )
-    return rows
+# ---- tables
 
 
 def _outcome_table(data: StudyData) -> Table:
@@ -328,16 +320,15 @@ def _outcome_table(data: StudyData) -> Table:
     return rows
 
 
-def _factor_table(features: dict[str, Any]) -> Table:
-    return Table(
-        {
-            "factor": k + 1,
-            "codes": ", ".join(f"{code} ({share:.0%})" for code, share in zip(codes, shares, strict=True)),
-        }
-        for k, (codes, shares) in enumerate(zip(features["top_code"], features["top_share"], strict=True))
-    )
+def _factor_table(features: dict[str, Any], names: dict[str, str]) -> Table:
+    rows = Table()
+    for k, (codes, shares) in enumerate(zip(features["top_code"], features["top_share"], strict=True)):
+        texts = [f"{with_name(str(code), names)} ({share:.0%})" for code, share in zip(codes, shares, strict=True)]
+        rows.append({"factor": k + 1, "codes": ", ".join(texts)})
+    return rows
 
 
 def _unpriced(data: StudyData) -> list[dict[str, Any]]:
     costs = data.periods[0].costs
-    return [] if costs is None else [{"code": code, "events": shown_count(n)} for code, n in costs.unpriced.items()]
+    found = [] if costs is None else costs.unpriced.items()
+    return [{"code": with_name(code, data.names), "events": shown_count(n)} for code, n in found]

@@ -5,36 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coaltree._version import __version__
-from coaltree.records.cohort import CohortRule
 from coaltree.records.evaluation import PROBIT
-from coaltree.records.features import TRANSFORMERS
-from coaltree.records.study import FEWEST, StudyResult, calibration_bins, calibration_rows, shown_count
+from coaltree.records.privacy import shown_count
+from coaltree.records.publishing import (
+    WITHHELD,
+    auc_rows,
+    calibration_bins,
+    calibration_rows,
+    difference_rows,
+    shown,
+    summary_rows,
+    withheld,
+)
+from coaltree.records.study import StudyResult
 from coaltree.report.blocks import facts, figure, note, table, text
 from coaltree.report.page import Page
+from coaltree.report.records_text import CARD_LIMITS, method_name, methods_text, model_card
+from coaltree.report.review import CALIBRATION, draw_review, outcome_blocks, review_sections, table_one_blocks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NAMES = {
-    PROBIT: "coalescent probit",
-    "ml_probit": "maximum likelihood (probit)",
-    "ml_logit": "maximum likelihood (logit)",
-    "ridge": "ridge",
-    "lasso": "lasso",
-    "elastic_net": "elastic net",
-    "random_forest": "random forest",
-}
 _LOW_ESS = 100
 
 
-def method_name(method: str) -> str:
-    """Return a method as readers know it."""
-    return _NAMES.get(method, method)
-
-
 def draw_figures(result: StudyResult) -> dict[str, Figure]:
-    """Return the figures of a study by the name of their file."""
+    """Return the figures of a study by the name of their file; outcomes whose scores are withheld are in none."""
     from matplotlib.figure import Figure
 
     from coaltree.plots.records import plot_cost_curves, plot_cost_node
@@ -45,15 +41,13 @@ def draw_figures(result: StudyResult) -> dict[str, Figure]:
     comparisons = {"cross-validation": result.cross_validation}
     if result.temporal is not None:
         comparisons["temporal"] = result.temporal
-    for name, comparison in comparisons.items():
+    for name, whole in comparisons.items():
+        comparison = shown(whole)
+        if comparison is None:
+            continue
         fig = Figure(figsize=(7.5, 1.6 + 0.34 * len(comparison.outcomes)), layout="constrained")
-        plot_auc(
-            comparison,
-            fig.add_subplot(),
-            labels=labels,
-            events=[str(shown_count(int(n))) for n in comparison.n_events],
-            level=result.config.validation.level,
-        )
+        level = result.config.validation.level
+        plot_auc(comparison, fig.add_subplot(), labels=labels, level=level)
         figures[f"auc-{name}"] = fig
         fig = Figure(figsize=(5.0, 4.6), layout="constrained")
         plot_calibration(comparison, fig.add_subplot(), labels=labels, n_bins=calibration_bins(comparison))
@@ -67,7 +61,7 @@ def draw_figures(result: StudyResult) -> dict[str, Figure]:
         fig = Figure(figsize=(6.8, 4.3), layout="constrained")
         plot_cost_curves(result.curves, fig.add_subplot())
         figures["cost"] = fig
-    return figures
+    return figures | draw_review(result.review)
 
 
 def write_report(result: StudyResult, figures: dict[str, Figure], path: str | Path) -> None:
@@ -81,39 +75,23 @@ def write_report(result: StudyResult, figures: dict[str, Figure], path: str | Pa
             table(rows, f"Threshold {threshold}: subjects left after each rule", sortable=False)
             for threshold, rows in zip(thresholds, result.attrition, strict=True)
         ),
+        *table_one_blocks(result.review),
         facts(_imported(result)),
     )
-    page.section("Outcomes", table(result.outcomes, "Events in the horizon, and labels that are undefined"))
+    page.section("Outcomes", *outcome_blocks(result.outcomes, thresholds))
     page.section(
         "Areas under the ROC curve",
-        table(
-            _auc_rows(result), "Area under the ROC curve, scored on the linear predictor", formats=_auc_formats(result)
-        ),
+        *_auc_tables(result),
+        *_withheld(result),
         *(
-            figure(figures[f"auc-{name}"], f"Dot plot of areas under the ROC curve, {name}.", f"{name.capitalize()}.")
-            for name in ("cross-validation", "temporal")
+            figure(figures[f"auc-{name}"], f"Dot plot of areas under the ROC curve, {name}.", f"{title}.")
+            for name, title in _titles(result).items()
             if f"auc-{name}" in figures
         ),
         *_comparison_blocks(result),
     )
-    page.section(
-        "Calibration",
-        *(
-            figure(
-                figures[f"calibration-{name}"],
-                f"Observed against predicted rates, {name}.",
-                f"All outcomes together, {name}.",
-            )
-            for name in ("cross-validation", "temporal")
-            if f"calibration-{name}" in figures
-        ),
-        table(
-            [row for row in calibration_rows(result.temporal or result.cross_validation) if row["method"] == PROBIT],
-            "The coalescent probit by groups of rising prediction, all outcomes pooled"
-            + (", temporal validation" if result.temporal is not None else ", cross-validation"),
-            columns=["group", "labels", "events", "predicted", "observed", "low", "high"],
-        ),
-    )
+    for heading, blocks in review_sections(result.review, figures, result.config.validation.level):
+        page.section(heading, *(_pooled_calibration(result, figures) if heading == CALIBRATION else ()), *blocks)
     if "tree" in figures:
         page.section(
             "The tree of the outcomes", figure(figures["tree"], "Dendrogram of the outcomes.", _tree_caption(result))
@@ -124,8 +102,48 @@ def write_report(result: StudyResult, figures: dict[str, Figure], path: str | Pa
         "Factors",
         table(result.factors, "Heaviest codes of each factor, with their share of its weight", sortable=False),
     )
+    if result.model is not None:
+        page.section("Model card", facts(model_card(result.model, result.review)), text(*CARD_LIMITS))
     page.section("Methods", text(*methods_text(result)))
     page.write(path)
+
+
+def _titles(result: StudyResult) -> dict[str, str]:
+    validation = "Held-out subjects" if result.facts.get("held_out") else "Temporal validation"
+    return {"cross-validation": "Cross-validation", "temporal": validation}
+
+
+def _pooled_calibration(result: StudyResult, figures: dict[str, Figure]) -> list[Any]:
+    blocks = [
+        figure(
+            figures[f"calibration-{name}"],
+            f"Observed against predicted rates, {name}.",
+            f"All outcomes together, {title.lower()}.",
+        )
+        for name, title in _titles(result).items()
+        if f"calibration-{name}" in figures
+    ]
+    rows = [row for row in calibration_rows(result.temporal or result.cross_validation) if row["method"] == PROBIT]
+    if rows:
+        which = _titles(result)["temporal" if result.temporal is not None else "cross-validation"].lower()
+        blocks.append(
+            table(
+                rows,
+                f"The coalescent probit by groups of rising prediction, all outcomes pooled, {which}",
+                columns=["group", "labels", "events", "predicted", "observed", "low", "high"],
+            )
+        )
+    return blocks
+
+
+def _withheld(result: StudyResult) -> list[Any]:
+    blocks = []
+    for name, title in _titles(result).items():
+        comparison = result.comparisons().get(name)
+        hidden = withheld(comparison) if comparison is not None else []
+        if hidden:
+            blocks.append(note(f"{WITHHELD}. {title}: {', '.join(hidden)}."))
+    return blocks
 
 
 def _people(result: StudyResult) -> str:
@@ -134,19 +152,24 @@ def _people(result: StudyResult) -> str:
 
 def _summary(result: StudyResult) -> list[str]:
     sentences = []
-    named = {"cross-validation": result.cross_validation, "temporal validation": result.temporal}
+    validation = _titles(result)["temporal"].lower()
+    named = {"cross-validation": result.cross_validation, validation: result.temporal}
     for name, comparison in named.items():
         if comparison is None:
             continue
-        means = {row["method"]: row for row in comparison.summary(level=result.config.validation.level)}
-        own = means[PROBIT]
+        level = result.config.validation.level
+        means = {row["method"]: row for row in summary_rows(comparison, level)}
+        if not means:
+            sentences.append(f"{WITHHELD}, which in {name} is all of them.")
+            continue
+        own, n_outcomes = means[PROBIT], len(comparison.outcomes) - len(withheld(comparison))
         line = (
             f"In {name} the coalescent probit has a mean area under the ROC curve of {own['auroc']:.3f} "
-            f"({own['auroc_low']:.3f} to {own['auroc_high']:.3f}) over {len(comparison.outcomes)} outcomes"
+            f"({own['auroc_low']:.3f} to {own['auroc_high']:.3f}) over {n_outcomes} outcomes"
         )
         others = [
             f"{row['difference']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f}) against {method_name(row['method'])}"
-            for row in comparison.differences(PROBIT, level=result.config.validation.level, mean_only=True)
+            for row in difference_rows(comparison, PROBIT, level, mean_only=True)
         ]
         sentences.append(line + (f"; its difference is {', '.join(others)}." if others else "."))
     if result.separation is not None:
@@ -166,7 +189,7 @@ def _summary(result: StudyResult) -> list[str]:
 
 
 def _warnings(result: StudyResult) -> list[Any]:
-    blocks = []
+    blocks = [note(text, kind="warning") for text in result.facts.get("notes") or []]
     if result.facts["left_out"]:
         blocks.append(
             note(
@@ -199,29 +222,45 @@ def _imported(result: StudyResult) -> dict[str, object]:
     }
 
 
-def _auc_rows(result: StudyResult) -> list[dict[str, Any]]:
-    rows = []
-    for row in result.auc_table():
-        renamed = {}
-        for key, value in row.items():
-            method, _, rest = key.partition(" ")
-            renamed[f"{method_name(method)}, {rest}" if method in _NAMES else key] = value
-        rows.append(renamed)
-    return rows
-
-
-def _auc_formats(result: StudyResult) -> dict[str, str]:
-    return {key: ".3f" for row in _auc_rows(result)[:1] for key, value in row.items() if isinstance(value, float)}
+def _auc_tables(result: StudyResult) -> list[Any]:
+    """A table for each validation, a column a method: narrow enough to be read whole."""
+    blocks = []
+    for name, title in _titles(result).items():
+        comparison = result.comparisons().get(name)
+        if comparison is None:
+            continue
+        rows = []
+        for row in auc_rows({name: comparison}, comparison.outcomes):
+            short = {key.removesuffix(f" {name}"): value for key, value in row.items()}
+            rows.append({method_name(key): value for key, value in short.items()})
+        formats = {method_name(method): ".3f" for method in comparison.methods}
+        caption = f"{title}: area under the ROC curve, scored on the linear predictor"
+        blocks.append(table(rows, caption, formats=formats))
+    return blocks
 
 
 def _comparison_blocks(result: StudyResult) -> list[Any]:
     blocks = []
-    for name, comparison in (("cross-validation", result.cross_validation), ("temporal validation", result.temporal)):
+    for name, title in _titles(result).items():
+        comparison = result.comparisons().get(name)
         if comparison is None:
             continue
-        level = result.config.validation.level
-        rows = [{**row, "method": method_name(row["method"])} for row in comparison.summary(level=level)]
-        blocks.append(table(rows, f"Means over outcomes, {name}", formats={"seconds": ".0f"}))
+        found = summary_rows(comparison, result.config.validation.level)
+        rows = [
+            {
+                "method": method_name(row["method"]),
+                "area": f"{row['auroc']:.3f} ({row['auroc_low']:.3f} to {row['auroc_high']:.3f})",
+                "AUPRC": row["auprc"],
+                "Brier": row["brier"],
+                "log loss": row["log_loss"],
+                "slope": row["calibration_slope"],
+                "seconds": row["seconds"],
+            }
+            for row in found
+        ]
+        if rows:
+            caption = f"Means over outcomes (of the calibration slope, the median), {title.lower()}"
+            blocks.append(table(rows, caption, formats={"seconds": ".0f"}))
     return blocks
 
 
@@ -248,95 +287,3 @@ def _cost_blocks(result: StudyResult, figures: dict[str, Figure]) -> list[Any]:
     if result.facts["unpriced"]:
         blocks.append(table(result.facts["unpriced"], "Codes without a price, which cost nothing here"))
     return blocks
-
-
-def window_text(rule: CohortRule) -> str:
-    """Return the two windows in words."""
-    first, last = rule.lookback
-    begin, end = rule.horizon
-    return (
-        f"Features are counted from day {first} to day {last}, and outcomes and costs from day {begin} to day {end}, "
-        "both ends included, where day 0 is the calendar day of the threshold."
-    )
-
-
-def methods_text(result: StudyResult) -> list[str]:
-    """Return the methods in full, a paragraph each."""
-    study, rule = result.config, result.config.cohort
-    prior = {
-        "mask": "If an outcome had happened before the horizon, its label is undefined and not used.",
-        "remove": "Subjects who had had any of the outcomes before the horizon are removed.",
-        "keep": "Outcomes count whether or not they had happened before.",
-    }[rule.prior_outcome]
-    death = {
-        "censor": "Death before the end of the horizon leaves the labels of other outcomes that had not happened "
-        "undefined.",
-        "negative": "Outcomes that had not happened by a death in the horizon are labelled as not happened.",
-    }[rule.death]
-    inclusion = result.facts["inclusion"] if study.outcomes.inclusion else None
-    within = "at any time" if rule.inclusion_days is None else f"within {rule.inclusion_days} days"
-    cohort = [
-        f"Thresholds: {', '.join(result.facts['thresholds'])}. {window_text(rule)}",
-        "Observation of a subject ends with death, with the event OBSERVATION_END, or with the data, whichever is "
-        "first; events after that day are ignored, events on it count. Subjects must be under observation on the first "
-        f"day of the horizon. Minimum history: {rule.min_history_days} days. Minimum follow-up: "
-        f"{rule.min_follow_up_days} days, or until death.",
-        (
-            f"Subjects must have one of these codes {within} before the threshold: {inclusion}."
-            if inclusion
-            else "No codes were required for inclusion."
-        ),
-    ]
-    labels = (
-        "An outcome has happened (1) if one of its codes is dated in the horizon; otherwise the label is undefined if "
-        f"observation ended before the horizon did, and else 0. {prior} {death} Outcomes with fewer than "
-        f"{study.outcomes.min_events} events among training subjects are left out."
-    )
-    excluded = f", without codes that begin with {', '.join(study.features.exclude)}" if study.features.exclude else ""
-    features = (
-        f"Codes were counted by subject in one spelling{excluded}. Codes of at least {study.features.min_subjects} "
-        f"training subjects were used ({result.facts['n_codes']} codes); the square roots of their counts were reduced "
-        f"to {study.features.n_factors} factors by {TRANSFORMERS[study.features.transformer]} and standardised. In "
-        "every fold factors were fitted to the training subjects alone and applied to the others."
-    )
-    model = (
-        f"The coalescent probit ran {study.model.n_chains} chain(s) of {study.model.n_iter} iterations, the first "
-        f"{study.model.burn_in} dropped (final fit: R-hat {result.facts['r_hat']:.3f}, effective sample size "
-        f"{result.facts['bulk_ess']:.0f}). Baselines: {', '.join(map(method_name, study.model.baselines)) or 'none'}."
-    )
-    validation = (
-        f"{study.validation.n_folds}-fold cross-validation on the first threshold, folds stratified over all outcomes; "
-        + (
-            "temporal validation by fitting to the whole first cohort and predicting the second, whose subjects may "
-            "overlap with the first. "
-            if result.temporal is not None
-            else "no temporal validation. "
-        )
-        + "Areas under the ROC curve are of the linear predictor, within folds; outcomes of one class have none. "
-        f"Intervals ({study.validation.level:.0%}) and differences are from {study.validation.n_resamples} bootstrap "
-        "resamples of subjects, the same for all methods."
-    )
-    paragraphs = [*cohort, labels, features, model, validation]
-    if result.separation is not None:
-        source = {
-            "prices": "the price of each billed code; codes without a price cost nothing",
-            "observed": "the payments that events carry",
-        }[study.cost.source]
-        criterion = {
-            "rank": "Spearman's correlation of risk with cost over the horizon, subjects who left weighted out by the "
-            "inverse probability of staying; of the nodes within one standard error of the highest, the one with most "
-            "outcomes",
-            "gap": "the difference in mean cost between the quarters with the highest and the lowest risk",
-        }[study.cost.criterion]
-        paragraphs.append(
-            f"Cost is {source}. The node of the tree was chosen in the training cohort by {criterion}. Mean cumulative "
-            "cost of quarters of risk weights each day's cost by the inverse of the Kaplan–Meier probability, within "
-            "the quarter, of still being observed (Bang and Tsiatis, with partitions of one day); death ends cost "
-            f"without censoring. Bands are {study.cost.level:.0%} pointwise intervals of {study.cost.n_resamples} "
-            "bootstrap resamples."
-        )
-    paragraphs.append(
-        f"Numbers of subjects from 1 to {FEWEST - 1} are not shown, and rules that remove so few are merged. Seed "
-        f"{study.seed}; coaltree {__version__}."
-    )
-    return paragraphs

@@ -1,0 +1,205 @@
+"""Factors of counts, fitted to training subjects alone and applied to others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from coaltree.records.errors import RecordsError
+from coaltree.records.features import Counts
+from coaltree.validation import check_choice, check_count
+
+Floats = npt.NDArray[np.float64]
+
+LARGEST = 5.0  # standard deviations that a regressor beside the factors may be from its mean; units get mixed up
+
+# The transformers that go by a name, and how a report calls them.
+TRANSFORMERS = {
+    "nmf": "non-negative matrix factorisation",
+    "svd": "truncated singular value decomposition",
+    "lda": "latent Dirichlet allocation",
+    "none": "no factorisation: each column is a regressor",
+}
+
+
+class CodeFactors:
+    """Counts → the square root of frequent codes' counts → a transformer, by default NMF → standardised columns.
+
+    Regressors beside the counts (`Counts.extra`) follow the factors, standardised, their missing values at the mean.
+
+    Parameters
+    ----------
+    n_factors : int
+        K, for a transformer that is named.
+    min_subjects : int
+        A code, or a regressor beside them, is used if so many training subjects have it.
+    transformer : {"nmf", "svd", "lda", "none"} or scikit-learn transformer
+        A transformer object is copied and fitted on the sparse matrix of square roots.
+    random_state : int
+        Seed of a transformer that is named.
+    """
+
+    def __init__(
+        self, n_factors: int = 25, min_subjects: int = 20, transformer: Any = "nmf", random_state: int = 0
+    ) -> None:
+        self.n_factors = check_count(n_factors, "n_factors", at_least=1)
+        self.min_subjects = check_count(min_subjects, "min_subjects", at_least=1)
+        if _named(transformer):
+            check_choice(transformer, "transformer", TRANSFORMERS)
+        self.transformer = transformer
+        self.random_state = random_state
+
+    def fit_transform(self, counts: Counts) -> Floats:
+        """Fit to training subjects and return their factors, (n, K), each with mean 0 and variance 1."""
+        from sklearn.base import clone
+
+        n_subjects = np.asarray((counts.matrix > 0).sum(axis=0)).ravel()
+        columns = np.flatnonzero(n_subjects >= self.min_subjects)
+        self.codes_ = tuple(counts.codes[i] for i in columns)
+        least = self.n_factors if _named(self.transformer) and self.transformer != "none" else 1
+        if len(columns) < least:
+            raise RecordsError(
+                f"{len(columns)} code(s) occur in at least {self.min_subjects} training subjects, fewer than "
+                f"{self.n_factors} factors. Lower features.min_subjects or features.n_factors."
+            )
+        self.transformer_ = model = self._make() if _named(self.transformer) else clone(self.transformer)
+        raw = _quietly(model.fit_transform, self._roots(counts))
+        self.mean_, spread = raw.mean(axis=0), raw.std(axis=0)
+        self.scale_ = np.where(spread > 0, spread, 1.0)
+        self._fit_extra(counts)
+        return self._join(raw, counts)
+
+    def _make(self) -> Any:
+        from sklearn.decomposition import NMF, LatentDirichletAllocation, TruncatedSVD
+
+        if self.transformer == "none":
+            return _Identity()
+        if self.transformer == "nmf":
+            return NMF(self.n_factors, init="nndsvda", tol=1e-3, max_iter=200, random_state=self.random_state)
+        kind = TruncatedSVD if self.transformer == "svd" else LatentDirichletAllocation
+        return kind(self.n_factors, random_state=self.random_state)
+
+    def _fit_extra(self, counts: Counts) -> None:
+        """Choose the regressors that enough subjects have and that vary, and standardise them."""
+        given = counts.extra if counts.extra is not None else np.empty((counts.matrix.shape[0], 0))
+        known = ~np.isnan(given)
+        n = np.maximum(known.sum(axis=0), 1)
+        mean = np.where(known, given, 0.0).sum(axis=0) / n
+        spread = np.sqrt((np.where(known, given - mean, 0.0) ** 2).sum(axis=0) / n)
+        kept = np.flatnonzero((known.sum(axis=0) >= self.min_subjects) & (spread > 1e-12))
+        self.extra_names_ = tuple(counts.extra_names[i] for i in kept)
+        self.extra_mean_, self.extra_scale_ = mean[kept], spread[kept]
+
+    def transform(self, counts: Counts) -> Floats:
+        """Factors of other subjects, (n, K)."""
+        return self._join(_quietly(self.transformer_.transform, self._roots(counts)), counts)
+
+    def top_codes(self, n: int = 10) -> list[list[tuple[str, float]]]:
+        """For every factor its heaviest codes with their share of the factor's weight."""
+        if isinstance(self.transformer_, _Identity):
+            return [[(code, 1.0)] for code in self.codes_]
+        weights = getattr(self.transformer_, "components_", None)
+        if weights is None:
+            return []
+        weights = np.abs(np.asarray(weights, dtype=np.float64))
+        shares = weights / np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+        return [[(self.codes_[i], float(row[i])) for i in np.argsort(-row, kind="stable")[:n]] for row in shares]
+
+    # ---- the state, for a model that travels
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Return arrays from which `from_state` makes an equal object; for transformers that are named."""
+        if not _named(self.transformer):
+            raise TypeError("only a transformer that is named can be stored.")
+        return {
+            "codes": np.array(self.codes_, dtype=str),
+            "components": np.asarray(getattr(self.transformer_, "components_", np.empty((0, 0))), dtype=np.float64),
+            "mean": self.mean_,
+            "scale": self.scale_,
+            "extra_names": np.array(self.extra_names_, dtype=str),
+            "extra_mean": self.extra_mean_,
+            "extra_scale": self.extra_scale_,
+            "settings": np.array([self.n_factors, self.min_subjects, self.random_state]),
+            "transformer": np.array(self.transformer),
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> CodeFactors:
+        """Make a fitted object from what `state` returned."""
+        n_factors, min_subjects, seed = (int(n) for n in state["settings"])
+        model = cls(n_factors, min_subjects, str(state["transformer"]), seed)
+        model.codes_ = tuple(map(str, state["codes"]))
+        model.mean_, model.scale_ = state["mean"], state["scale"]
+        model.extra_names_ = tuple(map(str, state["extra_names"]))
+        model.extra_mean_, model.extra_scale_ = state["extra_mean"], state["extra_scale"]
+        model.transformer_ = model._make()
+        if model.transformer != "none":
+            _restore(model.transformer_, state["components"], len(model.codes_))
+        return model
+
+    # ---- columns
+
+    def _roots(self, counts: Counts) -> Any:
+        position = {code: i for i, code in enumerate(counts.codes)}
+        found = [(new, position[code]) for new, code in enumerate(self.codes_) if code in position]
+        if len(found) == len(self.codes_):
+            return counts.matrix[:, [old for _, old in found]].astype(np.float64).sqrt()
+        # Codes that these subjects' data do not know are zero.
+        new, old = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        picker = sparse.csr_matrix((np.ones(len(new)), (old, new)), shape=(len(counts.codes), len(self.codes_)))
+        return (counts.matrix.astype(np.float64) @ picker).sqrt().tocsr()
+
+    def _join(self, raw: Any, counts: Counts) -> Floats:
+        factors = (np.asarray(raw, dtype=np.float64) - self.mean_) / self.scale_
+        if not self.extra_names_:
+            return np.ascontiguousarray(factors)
+        position = {name: i for i, name in enumerate(counts.extra_names)}
+        extra = np.full((len(factors), len(self.extra_names_)), np.nan)
+        for i, name in enumerate(self.extra_names_):
+            if name in position and counts.extra is not None:
+                extra[:, i] = counts.extra[:, position[name]]
+        extra = np.clip((extra - self.extra_mean_) / self.extra_scale_, -LARGEST, LARGEST)
+        return np.ascontiguousarray(np.column_stack([factors, np.nan_to_num(extra)]))
+
+
+class _Identity:
+    """The transformer that leaves columns as they are."""
+
+    def fit_transform(self, X: Any) -> Floats:
+        return self.transform(X)
+
+    def transform(self, X: Any) -> Floats:
+        return np.asarray(X.todense(), dtype=np.float64)
+
+
+def _restore(transformer: Any, components: Floats, n_codes: int) -> None:
+    """Put components into a transformer of scikit-learn that has not been fitted."""
+    transformer.components_ = components
+    transformer.n_features_in_ = n_codes
+    kind = type(transformer).__name__
+    if kind == "NMF":
+        transformer.n_components_ = len(components)
+    elif kind == "LatentDirichletAllocation":
+        from scipy.special import psi
+
+        transformer._init_latent_vars(n_codes, np.float64)
+        transformer.components_ = components
+        transformer.exp_dirichlet_component_ = np.exp(psi(components) - psi(components.sum(axis=1))[:, None])
+
+
+def _named(transformer: Any) -> bool:
+    return isinstance(transformer, str)
+
+
+def _quietly(function: Any, argument: Any) -> Any:
+    """Call without NMF's warning that it stopped at its number of iterations: a factor need not be exact."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return function(argument)

@@ -1,0 +1,126 @@
+"""The sections of a report that reviewers ask for: Table 1, curves, calibration, decisions, subgroups, drivers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from coaltree.records.review import N_RESAMPLES, Review
+from coaltree.regression.table import Table
+from coaltree.report.blocks import figure, table, text
+from coaltree.report.page import Block
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CALIBRATION = "Calibration"
+_KINDS = ("roc", "precision", "calibration", "benefit")
+
+
+def draw_review(review: Review | None) -> dict[str, Figure]:
+    """Return the figures of a review by the name of their file."""
+    if review is None or not review.curves:
+        return {}
+    from coaltree.plots.records import plot_outcome_curves
+
+    return {f"outcomes-{kind}": plot_outcome_curves(review.curves, kind) for kind in _KINDS}
+
+
+def outcome_blocks(outcomes: Table, thresholds: Sequence[str] = ("",)) -> list[Block]:
+    """Return the numbers of every outcome at each threshold and, apart from them, its definition, which may be long."""
+    blocks = []
+    for threshold in thresholds:
+        ending = f" {threshold}" if threshold else ""
+        rows = [
+            {key.removesuffix(ending): value for key, value in row.items() if key == "outcome" or key.endswith(ending)}
+            for row in outcomes
+        ]
+        where = f"Threshold {threshold}: events" if threshold else "Events"
+        names = [name for name in rows[0] if name != "codes"] if rows else []
+        blocks.append(table(rows, f"{where} in the horizon, and labels that are undefined", columns=names))
+    return [
+        *blocks,
+        table(
+            outcomes, "Definitions: prefixes, ranges of prefixes, and x for any character", columns=["outcome", "codes"]
+        ),
+    ]
+
+
+def table_one_blocks(review: Review | None) -> list[Block]:
+    """Return Table 1."""
+    if review is None or not review.table_one:
+        return []
+    return [table(review.table_one, "Table 1: the cohorts on day 0", sortable=False)]
+
+
+def review_sections(review: Review | None, figures: dict[str, Figure], level: float) -> list[tuple[str, list[Block]]]:
+    """Return headings and blocks; the section of calibration is always there."""
+    if review is None:
+        return [(CALIBRATION, [])]
+    band = f"Bands: {level:.0%} pointwise bootstrap intervals, {N_RESAMPLES} resamples; {review.what}."
+
+    def picture(kind: str, alt: str, caption: str) -> list[Block]:
+        name = f"outcomes-{kind}"
+        return [figure(figures[name], alt, caption)] if name in figures else []
+
+    sections = [
+        (
+            "ROC and precision–recall curves",
+            [
+                *picture("roc", "ROC curve of every outcome.", f"ROC curves of the coalescent probit. {band}"),
+                *picture(
+                    "precision",
+                    "Precision by recall of every outcome.",
+                    f"Precision by recall; dashed: the share of events. {band}",
+                ),
+            ],
+        ),
+        (
+            CALIBRATION,
+            picture(
+                "calibration",
+                "Observed by predicted rates of every outcome.",
+                "Each outcome by groups of rising prediction, with 95% intervals; groups are as many as have no fewer "
+                f"than 11 events; {review.what}.",
+            ),
+        ),
+        (
+            "Decision curves",
+            picture(
+                "benefit",
+                "Net benefit by threshold probability of every outcome.",
+                "Net benefit of acting on those whose probability is at least that on the axis; dashed: acting on "
+                f"everybody, zero: on nobody. {band}",
+            ),
+        ),
+    ]
+    found = [section for section in sections if section[1] or section[0] == CALIBRATION]
+    if review.subgroups:
+        found.append(
+            (
+                "Subgroups",
+                [
+                    text("Areas under the ROC curve within groups, with bootstrap intervals; few events are withheld."),
+                    table(
+                        [row for row in review.subgroups if row["auroc"] == row["auroc"]],
+                        f"Area under the ROC curve by age and sex, {review.what}",
+                        formats={"auroc": ".3f", "low": ".3f", "high": ".3f"},
+                    ),
+                ],
+            )
+        )
+    if review.drivers:
+        found.append(
+            (
+                "What drives each outcome",
+                [
+                    text(
+                        "Coefficients of the regressors that weigh most, in probits per standard deviation, with "
+                        f"{level:.0%} posterior intervals. They tell what goes with an outcome in these records, not "
+                        "what causes it."
+                    ),
+                    table(review.drivers, "Regressors with the largest coefficients, fitted to all training subjects"),
+                ],
+            )
+        )
+    return found
