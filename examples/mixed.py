@@ -20,6 +20,7 @@ import pandas as pd
 from sklearn.datasets import load_diabetes
 
 import coaltree as ct
+from coaltree.plots import plot_dendrogram
 
 patients = load_diabetes(as_frame=True, scaled=False).data.iloc[:120].copy()
 patients["sex"] = patients["sex"].map({1.0: "f", 2.0: "m"})
@@ -46,11 +47,20 @@ model = ct.cluster(path, n_draws=100, warmup=150)
 print(*model.column_notes_, sep="\n")
 
 # %%
+# The tree
+# --------
+# Dark dots are clades that most of the posterior has.
+
+support = model.posterior_.clade_support(model.tree_)
+ax = plot_dendrogram(model.tree_, support=support, max_tips=40)
+ax.set_title("120 patients, by columns of every kind")
+
+# %%
 # Overrule what is wrong
 # ----------------------
-# A DataFrame can say that its grades have an order. Anything else is told by ``columns``: a dict here, a small TOML file
-# or ``--columns bmi=continuous`` on the command line. `score_samples` of rows that were left out tells which of two
-# choices is better: it is the log density of what is continuous, in its own units, and the probability of the rest.
+# A DataFrame can say that its grades have an order. Anything else is told by ``columns``: a dict here, a small TOML
+# file or ``--columns bmi=continuous`` on the command line. The score of rows that were left out tells which of two
+# choices is better: the log density of what is continuous, in its own units, and the log probability of the rest.
 
 kept, new = (
     patients.iloc[:100].set_index("patient"),

@@ -344,9 +344,8 @@ class CoalescentClustering(
 
     def score_samples(self, X: Any) -> Floats:
         """Log predictive density of each row, (B,), averaged over trees; NaN entries are integrated out."""
-        check_is_fitted(self)
-        if self.mixed_ is not None:
-            return mixed.new_rows(self, X).log_density()
+        if (new := mixed.new_rows(self, X)) is not None:
+            return new.log_density()
         fit, rows = self._check_new(X)
         return predict.log_predictive(fit, rows, self.n_jobs)
 
@@ -361,9 +360,8 @@ class CoalescentClustering(
 
     def predict_proba(self, X: Any) -> Floats:
         """Posterior probability of each cluster for each row, (B, K), averaged over trees and places in them."""
-        check_is_fitted(self)
-        if self.mixed_ is not None:
-            return mixed.new_rows(self, X).label_probabilities(self.labels_)
+        if (new := mixed.new_rows(self, X)) is not None:
+            return new.label_probabilities(self.labels_)
         fit, rows = self._check_new(X)
         return predict.label_probabilities(fit, rows, self.labels_, self.n_jobs)
 
@@ -373,12 +371,12 @@ class CoalescentClustering(
 
     def attach(self, X: Any, n_places: int = 5) -> Attachment:
         """Where each row joins `tree_`: the likeliest edges (by the node below), probabilities, mean times, (B, K)."""
-        check_is_fitted(self)
+        new, n_places = mixed.new_rows(self, X), check_count(n_places, "n_places", at_least=1)
         given = Given(self.compact_covariance_, self.leaf_noise_)
-        if self.mixed_ is not None:
-            return mixed.new_rows(self, X).attach(self.tree_, given, check_count(n_places, "n_places", at_least=1))
+        if new is not None:
+            return new.attach(self.tree_, given, n_places)
         fit, rows = self._check_new(X)
-        return predict.attachments(self.tree_, given, fit.X, rows, check_count(n_places, "n_places", at_least=1))
+        return predict.attachments(self.tree_, given, fit.X, rows, n_places)
 
     def impute(self, X: Any = None, probabilities: bool = False) -> Any:
         """Table with every NaN replaced by its posterior mean; without X, the table of the fit.
@@ -388,16 +386,11 @@ class CoalescentClustering(
         """
         check_is_fitted(self)
         if self.mixed_ is not None:
-            found = (
-                mixed.imputed(self.mixed_, self.tree_.names)
-                if X is None
-                else mixed.imputed_rows(mixed.new_rows(self, X), X)
-            )
+            found = mixed.imputed(self, X)
             return found if probabilities else found[0]
         if probabilities:
             raise ValueError("probabilities are of levels, and this table has numbers only. Leave it out.")
         if X is None:
-            check_is_fitted(self)
             return self.completed_.copy()
         if self.metric == "precomputed":
             raise ValueError("impute needs a table, and this model was fitted to distances.")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
 
 from coaltree.frame import Frame, as_frame, is_mixed
 from coaltree.model.columns import CONTINUOUS, UNIT, ColumnModel, Columns
@@ -46,8 +47,11 @@ def new_cells(X: Any, columns: Columns) -> Floats:
     return columns.matrix_of(frame)
 
 
-def new_rows(model: Any, X: Any) -> NewRows:
-    """Return new rows as a fitted estimator of a mixed table sees them."""
+def new_rows(model: Any, X: Any) -> NewRows | None:
+    """Return new rows as a fitted estimator of a mixed table sees them; None of a table of numbers."""
+    check_is_fitted(model)
+    if model.mixed_ is None:
+        return None
     cells, draws = new_cells(X, model.columns_), (model.covariances_, model.leaf_noises_)
     return NewRows(model.mixed_, model.posterior_, *draws, model.completed_, cells, model.n_jobs)
 
@@ -87,16 +91,12 @@ def splits(model: Any, top: int) -> Apart:
     return set_apart(model.tree_, mixed.columns, tables, model.compact_covariance_, model.leaf_noise_, top)
 
 
-def imputed(mixed: Mixed, names: tuple[str, ...] | None) -> tuple[Any, dict[str, Any]]:
-    """Return the table of the fit with its gaps filled, and {column: probabilities of its levels} for these gaps."""
-    cells, probability = mixed.impute()
-    return _with_shares(mixed.columns, mixed.values, cells, probability, Frame((), len(cells), names))
-
-
-def imputed_rows(rows: NewRows, like: Any) -> tuple[Any, dict[str, Any]]:
-    """Likewise of new rows."""
-    cells, probability = rows.impute()
-    return _with_shares(rows.mixed.columns, rows.cells, cells, probability, like)
+def imputed(model: Any, X: Any = None) -> tuple[Any, dict[str, Any]]:
+    """Return the table of the fit, or new rows X, with gaps filled, and {column: probabilities of levels} for these."""
+    mixed, rows = model.mixed_, None if X is None else new_rows(model, X)
+    cells, probability = mixed.impute() if rows is None else rows.impute()
+    before, like = (mixed.values, Frame((), len(cells), model.tree_.names)) if rows is None else (rows.cells, X)
+    return _with_shares(mixed.columns, before, cells, probability, like)
 
 
 def _with_shares(
