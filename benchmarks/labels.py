@@ -8,10 +8,10 @@ rest were looked at once they were fixed (held out).
 
 purity: dendrogram purity (Heller & Ghahramani 2005), the mean over pairs of rows of one class of the share of that
 class in the smallest clade that holds both. ARI: adjusted Rand index of labels and classes, at the true number of
-clusters and at the chosen one. Peers that choose: a Gaussian mixture of 1 … 15 components by BIC, HDBSCAN; the
-silhouette
-chooses for linkages, as is usual. Outliers are a group of their own in the ARI. Differences are means over tables with
-standard errors. CPU seconds are of one fit, or of all that the choice takes. --cache keeps fitted models between runs.
+clusters and at the chosen one. Peers that choose: a Gaussian mixture of 1 … 15 components by BIC, HDBSCAN; for linkages
+and genieclust the silhouette chooses, as is usual. Outliers are a group of their own in the ARI. Differences are means
+over tables with standard errors. CPU seconds are of one fit, or of all that the choice takes. --cache keeps fitted
+models between runs.
 """
 
 from __future__ import annotations

@@ -15,9 +15,10 @@ from selenium.webdriver.common.keys import Keys
 
 from coaltree.plots.layout import ladderised_order
 from coaltree.posterior.convergence import Convergence
+from coaltree.posterior.hierarchy import make_hierarchy
 from coaltree.report import tree_data
 from coaltree.report.clustering import ClusteringResult, clustering_page
-from tests.reference.posteriors import noisy_posterior
+from tests.reference.posteriors import jittered_posterior, noisy_posterior
 
 N, D, CHOSEN = 40, 3, 4
 NASTY = ["</script><script>document.title='broken'</script>", "<b>bold</b> & 'x'", '"><img src=x onerror=alert(1)>']
@@ -214,6 +215,38 @@ def test_slider_changes_the_clusters(window, result):
     window.execute_script("document.querySelector('button.chosen').click()")
     assert len(rows_of(window)) == CHOSEN
     assert same(pixels(window), before)
+
+
+def test_cuts_are_those_of_the_hierarchy(tmp_path, open_page):
+    X = np.random.default_rng(1).uniform(-1.5, 1.5, size=(80, 3))
+    X[40:, 0] += 10.0
+    X[:2] = [[90.0, 0.0, 0.0], [0.0, 0.0, -200.0]]
+    posterior = jittered_posterior(X, 1.0)
+    found = make_hierarchy(posterior)
+    result = replace(
+        make_result(n=4),
+        tree=found.tree,
+        posterior=posterior,
+        X=X,
+        n_clusters=2,
+        labels=found.cut(2),
+        cut_order=found.order,
+    )
+    clustering_page(result).write(tmp_path / "outliers.html")
+    window = open_page(tmp_path / "outliers.html")
+    assert "Rows in grey are outliers" in (tmp_path / "outliers.html").read_text(encoding="utf-8")
+    for k in (2, 1, 5, 30, 78):
+        set_control(window, "#cut-number", k, "change")
+        assert labels_in_page(window) == found.cut(k).tolist()
+        assert "2 outliers" in window.find_element("css selector", ".summary").text
+        counts = {int(number): int(count) for number, count in rows_of(window)}
+        expected = np.bincount(found.cut(k) + 1)[1:]
+        assert all(expected[number - 1] == count for number, count in counts.items())
+    # The control: the last merges in time make other clusters.
+    assert found.cut(5).tolist() != found.tree.cut(n_clusters=5).tolist()
+    # Two outliers take a place at the top of the tree, and no more clusters are to be had than other rows.
+    set_control(window, "#cut-number", 80, "change")
+    assert window.find_element("css selector", "#cut-number").get_property("value") == "78"
 
 
 def test_slider_by_keyboard(window):
