@@ -81,7 +81,8 @@ class Convergence(NamedTuple):
         if apart and n_draws >= TELLING and self.clade_ess < STUCK * n_draws:
             return (
                 f"Clades hardly move (their {n_draws} draws are worth {self.clade_ess:.0f} independent ones), as "
-                "happens with many columns: a longer run helps little, fewer columns (leading principal components) help."
+                "happens with many columns: a longer run helps little, fewer columns (leading principal components) "
+                "help."
             )
         return "Give a longer warmup and more draws."
 
