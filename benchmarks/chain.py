@@ -4,6 +4,7 @@
     python -m benchmarks.chain --scale [--most 30000]            # one chain of 1 000, 3 000, … rows beside linkages
     python -m benchmarks.chain --real digits usps --data FOLDER  # two chains from different starts
     python -m benchmarks.chain --real letter --letter FILE       # 20 000 × 16 integers (letter-recognition.data)
+    python -m benchmarks.chain --real usps --data FOLDER --rows 1000 [--components 16]   # some rows, fewer columns
 
 Each writes its part of benchmarks/chain.md from all that is in chain.json; parts that are not run stay as they were.
 """
@@ -189,9 +190,18 @@ def real_table(name: str, options: argparse.Namespace) -> Any:
     return X + np.random.default_rng(0).uniform(-0.5, 0.5, X.shape)
 
 
+def narrowed(X: Any, name: str, options: argparse.Namespace) -> tuple[Any, str]:
+    """Some rows at random and leading principal components, if asked for, and what to call the table then."""
+    if options.rows and options.rows < len(X):
+        X = X[np.random.default_rng(0).permutation(len(X))[: options.rows]]
+    if options.components:
+        X, name = PCA(options.components, random_state=0).fit_transform(X), f"{name} by components"
+    return X, name
+
+
 def two_chains(name: str, options: argparse.Namespace) -> Row:
     """Learn by two chains from different starts, and compare the supports they give to clades."""
-    X = real_table(name, options)
+    X, name = narrowed(real_table(name, options), name, options)
     how = {"warmup": options.warmup, "n_draws": options.draws}
     began = time.process_time()
     with warnings.catch_warnings():
@@ -210,6 +220,7 @@ def two_chains(name: str, options: argparse.Namespace) -> Row:
         "difference": difference,
         "r_hat": learned.convergence.r_hat["log_joint"],
         "clade_ess": learned.convergence.clade_ess,
+        "joint": learned.trace["log_joint"][:, learned.warmup :].mean(axis=1).tolist(),
         "seconds": seconds,
     }
 
@@ -271,6 +282,8 @@ def main() -> None:
     parser.add_argument("--real", nargs="+", choices=("digits", "usps", "letter"), help="two chains on these tables")
     parser.add_argument("--data", type=Path, help="folder with usps.npz")
     parser.add_argument("--letter", type=Path, help="file of letter recognition, comma separated")
+    parser.add_argument("--rows", type=int, help="so many rows at random, of --real")
+    parser.add_argument("--components", type=int, help="so many leading principal components, of --real")
     parser.add_argument("--covariance", default="spherical")
     parser.add_argument("--warmup", type=int, help="iterations, of --real; default: by the number of rows")
     parser.add_argument("--draws", type=int, help="of both chains together, of --real; likewise")

@@ -168,6 +168,13 @@ def test_chains_that_disagree_are_told(X):
     (message,) = told.warnings
     assert "the chains do not agree on the log joint" in message
     assert "clade supports differ by" in message
+    assert message.endswith("Give a longer warmup and more draws.")
+    # Of each chain the same tree over and over: what two chains that are stuck look like.
+    stuck = diagnose(trace, np.repeat(children[[0, -1]], 60, axis=0), 2)
+    assert "Clades hardly move (their 120 draws are worth" in stuck.warnings[0]
+    assert "fewer columns (leading principal components) help" in stuck.warnings[0]
+    moving = stuck._replace(clade_ess=30.0)
+    assert moving.warnings[0].endswith("Give a longer warmup and more draws.")
 
 
 def test_effort_by_size():

@@ -197,8 +197,8 @@ def look_above(state: Pointers, node: int) -> None:
 
 
 @borrowing
-def edge_around(state: Pointers, merge: int) -> Edge:
-    """The edge that would be left if the first child of a merge were cut, as that child sees it."""
+def edge_around(state: Pointers, merge: int, beta: float = 1.0) -> Edge:
+    """The edge that would be left if the first child of a merge were cut, as that child sees it; distances times β."""
     cut, sibling = state.children[merge, 0], state.children[merge, 1]
     mean, above_mean, high = state.mean, state.above_mean, state.time[state.parent[merge]]
     rooted = high == math.inf
@@ -208,9 +208,9 @@ def edge_around(state: Pointers, merge: int) -> Edge:
         below=state.variance[sibling] - state.time[sibling],
         above=state.above_variance[merge] + high,
         offset=state.variance[cut] - state.time[cut],
-        eps_below=squared_distance(mean, cut, mean, sibling),
-        eps_above=0.0 if rooted else squared_distance(mean, cut, above_mean, merge),
-        eps_span=0.0 if rooted else squared_distance(mean, sibling, above_mean, merge),
+        eps_below=beta * squared_distance(mean, cut, mean, sibling),
+        eps_above=0.0 if rooted else beta * squared_distance(mean, cut, above_mean, merge),
+        eps_span=0.0 if rooted else beta * squared_distance(mean, sibling, above_mean, merge),
     )
 
 

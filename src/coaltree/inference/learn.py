@@ -357,7 +357,7 @@ class Chain:
 
     def adapt(self) -> None:
         """Let searches follow the chain, and look for near rows again where Φ may have turned."""
-        self.walk.adapt()
+        self.walk.adapt(self.n_done, self.settings.warmup)
         if self.n_done == self.settings.warmup // 2 and not isinstance(self.family, Spherical | Fixed):
             self.walk.set_near(nearest(self.now.covariance.whiten(filled(self.X, self.now)), N_NEAR)[0])
 

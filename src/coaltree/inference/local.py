@@ -53,7 +53,8 @@ N_AROUND = 16
 # Share of moves around the old place.
 AROUND = 0.2
 ANCHORED, FOUND, ACCEPTED, ELSEWHERE, SURROUNDED, SURROUNDED_ACCEPTED, SCALES, SCALES_ACCEPTED = range(8)
-N_COUNTS = 8
+PAIRS, PAIRS_ACCEPTED = 8, 9
+N_COUNTS = 10
 
 
 class Search(NamedTuple):
@@ -81,7 +82,8 @@ class Local(NamedTuple):
     lineages: Lineages
     near: Nodes  # (n, k) near rows of every row
     search: Search
-    log_joint: Floats  # (1,), up to −½(n−1) log|Φ|
+    heat: Floats  # (2,): βd and β, where the likelihood is taken to the power β; 1 but for warm-up
+    log_joint: Floats  # (1,), up to −½(n−1) log|Φ|; the likelihood to the power β
 
 
 def make_search(n: int) -> Search:
@@ -149,13 +151,14 @@ def weigh(state: Local, cut: int, node: int) -> None:
     survey, mean = state.search.survey, state.mean
     tell_from_above(state, node)
     rooted = state.time[state.parent[node]] == math.inf
-    survey.eps_below[node] = squared_distance(mean, cut, mean, node)
-    survey.eps_above[node] = 0.0 if rooted else squared_distance(mean, cut, state.above_mean, node)
-    survey.eps_span[node] = 0.0 if rooted else squared_distance(mean, node, state.above_mean, node)
+    beta = state.heat[1]
+    survey.eps_below[node] = beta * squared_distance(mean, cut, mean, node)
+    survey.eps_above[node] = 0.0 if rooted else beta * squared_distance(mean, cut, state.above_mean, node)
+    survey.eps_span[node] = 0.0 if rooted else beta * squared_distance(mean, node, state.above_mean, node)
     survey.log_mass[node] = -math.inf
     edge = edge_at(state, survey, cut, node)
     if edge.low < edge.high:
-        d = float(mean.shape[1])
+        d = state.heat[0]
         survey.peak[node], survey.width[node] = attachment.find_peak(edge, state.others, d, ROUGHLY)
         survey.log_mass[node] = log_density(edge, state.others, d, survey.peak[node])
 
@@ -205,15 +208,24 @@ def find_edges(state: Local, cut: int, starts: Ints, n_starts: int, most: int) -
 
 @borrowing
 def is_below(state: Local, node: int, cut: int) -> bool:
-    """Whether a leaf is in the subtree S under `cut`."""
+    """Whether a node is in the subtree S under `cut`."""
     while node != cut and state.time[node] <= state.time[cut] and node < state.parent.size - 1:
         node = state.parent[node]
     return node == cut
 
 
 @borrowing
-def find_anchors(state: Local, cut: int, stream: Stream, starts: Ints) -> int:
-    """Rows near S and not in it: the nearest to a leaf of S, and others at random. Depends on S alone."""
+def is_in(state: Local, row: int, one: int, two: int) -> bool:
+    """Whether a row is in either of two subtrees, which may be the same."""
+    return is_below(state, row, one) or (one != two and is_below(state, row, two))
+
+
+@borrowing
+def find_anchors(state: Local, cut: int, away: int, stream: Stream, starts: Ints) -> int:
+    """Rows near S, neither in it nor in `away`: the nearest to a leaf of S, and others at random.
+
+    Depends on these subtrees alone; `away` is one that is cut off as well, or S.
+    """
     n_near, n_found = state.near.shape[1], 0
     for attempt in range(N_TRIES):
         leaf = cut
@@ -222,12 +234,12 @@ def find_anchors(state: Local, cut: int, stream: Stream, starts: Ints) -> int:
         if attempt == 0:
             for k in range(n_near):
                 row = int(state.near[leaf, k])
-                if not is_below(state, row, cut):
+                if not is_in(state, row, cut, away):
                     starts[0] = row
                     n_found = 1
                     break
         row = int(state.near[leaf, int(uniform(stream) * n_near)])
-        if not is_below(state, row, cut):
+        if not is_in(state, row, cut, away):
             starts[n_found] = row
             n_found += 1
         if n_found == N_ANCHORS:
@@ -241,7 +253,7 @@ def find_anchors(state: Local, cut: int, stream: Stream, starts: Ints) -> int:
 @borrowing
 def mass_found(state: Local, cut: int, node: int) -> float:
     """Log mass of f on an edge, roughly; off the root by knots, which are left ready in the survey."""
-    survey, d = state.search.survey, float(state.mean.shape[1])
+    survey, d = state.search.survey, state.heat[0]
     edge = edge_at(state, survey, cut, node)
     if edge.high == math.inf:
         eps, r = root_excess(edge)
@@ -279,22 +291,20 @@ def draw_found(state: Local, cut: int, node: int, stream: Stream) -> float:
     """A time on an edge from the proposal."""
     survey = state.search.survey
     mass_found(state, cut, node)
-    return attachment.draw_time(
-        edge_at(state, survey, cut, node), float(state.mean.shape[1]), 1.0, survey.knots, stream
-    )
+    return attachment.draw_time(edge_at(state, survey, cut, node), state.heat[0], 1.0, survey.knots, stream)
 
 
 @borrowing
 def log_target(state: Local, cut: int, node: int, time: float) -> float:
     """Log f of a place, exactly."""
     edge = edge_at(state, state.search.survey, cut, node)
-    return log_likelihood(edge, float(state.mean.shape[1]), time) - exposure(state.lineages, state.time, time)
+    return log_likelihood(edge, state.heat[0], time) - exposure(state.lineages, state.time, time)
 
 
 @inline
 def log_proposal(state: Local, cut: int, node: int, time: float, log_total: float) -> float:
     """Log q of a place on an edge that was found."""
-    survey, d = state.search.survey, float(state.mean.shape[1])
+    survey, d = state.search.survey, state.heat[0]
     log_mass = mass_found(state, cut, node)
     edge = edge_at(state, survey, cut, node)
     if edge.high == math.inf:
@@ -317,7 +327,7 @@ def regraft_near(state: Local, cut: int, most: int, starts: Ints, stream: Stream
     search.now[0] += 1
     search.stamp[state.parent.size - 1] = search.now[0]
 
-    n_starts = 0 if uniform(stream) < AROUND else find_anchors(state, cut, stream, starts)
+    n_starts = 0 if uniform(stream) < AROUND else find_anchors(state, cut, cut, stream, starts)
     anchored = n_starts > 0
     if not anchored:
         starts[0], n_starts, most = home, 1, N_AROUND

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._compile import borrowing, inline, kernel
-from coaltree.inference import attachment, local
+from coaltree.inference import attachment, local, pairs
 from coaltree.inference.attachment import Edge, log_likelihood
 from coaltree.inference.chain import (
     Floats,
@@ -39,7 +39,7 @@ from coaltree.inference.lineages import (
     put_in_order,
     remove,
 )
-from coaltree.inference.local import ANCHORED, FOUND, N_COUNTS, SCALES, SCALES_ACCEPTED, Local
+from coaltree.inference.local import ANCHORED, ELSEWHERE, FOUND, N_COUNTS, SCALES, SCALES_ACCEPTED, SURROUNDED, Local
 from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.tree import Tree
 
@@ -47,6 +47,11 @@ from coaltree.tree import Tree
 FIRST_EDGES, FEWEST_EDGES, MOST_EDGES = 48, 16, 512
 # In warm-up searches grow until they find the old edge this often.
 WANTED = 0.95
+# Where fewer of the regrafts than this change the tree, pairs are regrafted too, so many a row in each sweep.
+RARELY, PAIRS_A_ROW = 0.25, 0.5
+# With more columns than these a warm-up of some length begins with the likelihood to a power, as if there were only so
+# many, and comes to the whole of it after this share of its sweeps.
+FREE_COLUMNS, FEWEST_HEATED, HEATED = 64, 50, 0.6
 # Weight of the last tree in the clock's merge times, in warm-up.
 FRESH = 0.2
 
@@ -56,13 +61,13 @@ def recompute(state: Local) -> None:
     """All messages from below, lineages and the log joint, from pointers and times."""
     n = state.parent.size // 2
     put_in_order(state.lineages, state.time)
-    state.log_joint[0] = log_prior(np.sort(state.time[n : 2 * n - 1])) + pass_messages(state)
+    state.log_joint[0] = log_prior(np.sort(state.time[n : 2 * n - 1])) + state.heat[1] * pass_messages(state)
 
 
 @borrowing
 def _slice(edge: Edge, state: Local, now: float, before: float, stream: Stream) -> tuple[float, float]:
     """Slice sampling of f on a bounded edge, by shrinkage towards now; the new time and log f there."""
-    d = float(state.mean.shape[1])
+    d = state.heat[0]
     level = before - exponential(stream)
     low, high = edge.low, edge.high
     while low < high:
@@ -82,10 +87,10 @@ def _slice(edge: Edge, state: Local, now: float, before: float, stream: Stream) 
 @inline
 def slice_time(state: Local, merge: int, stream: Stream) -> None:
     """Draw the time of a merge given the rest; the message from above must be up to date."""
-    edge = edge_around(state, merge)
+    edge = edge_around(state, merge, state.heat[1])
     if not edge.low < edge.high:
         return
-    d, now = float(state.mean.shape[1]), state.time[merge]
+    d, now = state.heat[0], state.time[merge]
     remove(state.lineages, merge, now)
     before = log_likelihood(edge, d, now) - exposure(state.lineages, state.time, now)
     if edge.high == math.inf:
@@ -121,7 +126,7 @@ def slice_times(state: Local, stream: Stream) -> None:
 @kernel
 def rescale(state: Local, stream: Stream, counts: Ints) -> None:
     """Stretch or shrink all merge times together: accepted with the Jacobian c^(n−1)."""
-    n, d = state.parent.size // 2, state.mean.shape[1]
+    n, d = state.parent.size // 2, state.heat[0]
     # The posterior of log c has a standard deviation of about 1/√((n−1)(1 + d/2)) without leaf noise.
     log_c = 3.0 / math.sqrt((n - 1) * (1.0 + 0.5 * d)) * (2.0 * uniform(stream) - 1.0)
     before, times = state.log_joint[0], state.time[n : 2 * n - 1].copy()
@@ -208,6 +213,7 @@ class Walk:
         self.stream = make_streams(rng, 1)[0]
         self.counts = np.zeros(N_COUNTS, dtype=np.int64)
         self.most = FIRST_EDGES
+        self.n_pairs = 0
         self.expected = expected_times(n)
         self.state = Local(
             children=children,
@@ -221,6 +227,7 @@ class Walk:
             lineages=make_lineages(time),
             near=np.empty(near.shape, dtype=np.int32),
             search=local.make_search(n),
+            heat=np.array([float(d), 1.0]),
             log_joint=np.zeros(1),
         )
         self.set_near(near)
@@ -250,6 +257,7 @@ class Walk:
             # Slices come first: from a start with poor times they reach at once the region where regrafts are accepted.
             slice_times(state, stream)
             local.regraft_nodes(state, self.n_sweeps % 2, 2, self.most, stream, self.counts)
+            pairs.regraft_pairs(state, self.n_pairs, self.most, stream, self.counts)
             self.n_sweeps += 1
             recompute(state)
             if rescaled:
@@ -265,11 +273,14 @@ class Walk:
         n = self.n_leaves
         self.state.near[self.place[:n]] = self.place[near]
 
-    def adapt(self) -> None:
-        """Set the clock by the tree, and the number of edges by how often searches found the old one since last time.
+    def adapt(self, done: int = 0, warmup: int = 0) -> None:
+        """Set the clock by the tree, and the rest by what became of moves since last time.
 
-        For warm-up only: a chain that goes on adapting to itself has another law than the posterior.
+        The number of edges follows how often searches found the old one; pairs are regrafted where single subtrees
+        hardly move. In a warm-up of which so many sweeps are done the likelihood cools down. For warm-up only: a chain
+        that goes on adapting to itself has another law than the posterior.
         """
+        self.cool(done / (HEATED * warmup) if warmup >= FEWEST_HEATED else 1.0)
         n = self.n_leaves
         self.expected = (1.0 - FRESH) * self.expected + FRESH * np.sort(self.state.time[n:-1])
         self.set_clock()
@@ -277,7 +288,17 @@ class Walk:
             missed = 1.0 - self.counts[FOUND] / self.counts[ANCHORED]
             factor = float(np.clip(math.sqrt(missed / (1.0 - WANTED)), 0.8, 1.5))
             self.most = int(np.clip(round(self.most * factor), FEWEST_EDGES, MOST_EDGES))
+            moved = self.counts[ELSEWHERE] / (self.counts[ANCHORED] + self.counts[SURROUNDED])
+            self.n_pairs = round(PAIRS_A_ROW * n) if moved < RARELY else 0
         self.counts[:] = 0
+
+    def cool(self, progress: float) -> None:
+        """Take the likelihood to the power β, which grows from FREE_COLUMNS / d to 1 as progress does from 0 to 1."""
+        d = self.state.mean.shape[1]
+        beta = min(1.0, FREE_COLUMNS / max(d, 1)) ** max(0.0, 1.0 - progress)
+        if beta != self.state.heat[1]:
+            self.state.heat[:] = beta * d, beta
+            recompute(self.state)
 
     def to_arrays(self) -> tuple[Ints, Floats]:
         """Children (n−1, 2) and times (n−1,) of the tree, merges in time order."""
@@ -302,8 +323,8 @@ class Walk:
         number[self.order] = np.arange(self.n_leaves, 2 * self.n_leaves - 1)
         own = {name: getattr(self, name) for name in ("place", "order", "stream", "counts", "expected")}
         swapped = number[self.state.children[self.order, 0]] != children[:, 0]
-        numbers = np.array([self.n_sweeps, self.most])
-        return {**own, "near": self.state.near, "swapped": swapped, "numbers": numbers}
+        numbers = np.array([self.n_sweeps, self.most, self.n_pairs])
+        return {**own, "near": self.state.near, "swapped": swapped, "numbers": numbers, "heat": self.state.heat}
 
     def from_file(self, parts: dict[str, npt.NDArray[Any]], tree: Tree) -> None:
         """Go on where another walk over the same rows was, at a tree of these children, when it told `to_file`."""
@@ -317,6 +338,8 @@ class Walk:
             raise ValueError("place and order must number every node once.")
         if near.min() < 0 or near.max() >= n or not np.isfinite(parts["expected"]).all():
             raise ValueError("near must hold rows, and expected finite times.")
+        if not 0.0 < parts["heat"][1] <= 1.0:
+            raise ValueError("heat must be a power between 0 and 1.")
         rows, noise = state.mean[self.place[:n]], state.variance[self.place[:n]]
         for name in ("place", "order", "stream", "counts", "expected"):
             setattr(self, name, parts[name].copy())
@@ -330,6 +353,8 @@ class Walk:
         state.near[:] = near
         self.n_sweeps = int(parts["numbers"][0])
         self.most = int(np.clip(parts["numbers"][1], 1, MOST_EDGES))
+        self.n_pairs = int(np.clip(parts["numbers"][2], 0, n))
+        state.heat[:] = parts["heat"][1] * rows.shape[1], parts["heat"][1]
         self.set_clock()
         self.given(rows, noise, tree.times)
 

@@ -23,6 +23,8 @@ Floats = npt.NDArray[np.float64]
 MOST_R_HAT = 1.1
 FEWEST_DRAWS = 30.0
 MOST_DIFFERENCE = 0.1
+# Of this many draws and more, if they are worth less than this share of independent ones, clades are said to be stuck.
+TELLING, STUCK = 100, 0.05
 # Clades that some chain gives at least this support are compared, and the effective size of so many is looked at.
 NOTEWORTHY, MOST_CLADES = 0.1, 200
 # Numbers that are judged; what else is in a trace is for plots.
@@ -69,7 +71,20 @@ class Convergence(NamedTuple):
             )
         if not told:
             return ()
-        return (f"Not converged: {'; '.join(told)}. Give a longer warmup and more draws.",)
+        return (f"Not converged: {'; '.join(told)}. {self._advice}",)
+
+    @property
+    def _advice(self) -> str:
+        """What to do if chains have not converged."""
+        n_draws = self.n_draws * self.n_chains
+        apart = _or(self.support_difference, 0.0) > MOST_DIFFERENCE
+        if apart and n_draws >= TELLING and self.clade_ess < STUCK * n_draws:
+            return (
+                f"Clades hardly move (their {n_draws} draws are worth {self.clade_ess:.0f} independent ones), as "
+                "happens with many columns: a longer run helps little, fewer columns (leading principal components) "
+                "help."
+            )
+        return "Give a longer warmup and more draws."
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON values: None where there is nothing to tell."""
