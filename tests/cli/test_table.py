@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from coaltree.cli.table import TableError, read_numbers, read_table
+from coaltree.cli.table import TableError, read_any, read_table
 
 CSV = "name,height,weight\na,1.5,60\nb,1.7,70\nc,1.6,80\n"
 NUMBERS = np.array([[1.5, 60], [1.7, 70], [1.6, 80]])
@@ -148,19 +148,12 @@ def test_bad_tables(write, content, message):
         read_table(write(content))
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("x,my kind\n1,red\n3,red\n", r"'my kind' \(row 1: 'red'\).*--drop 'my kind'\.$"),
-        ("x,kind\n1,red\n3,blue\n", r"--drop kind, or name the rows by it with --id-column kind\.$"),
-        ("x,a,b\n1,u,v\n3,u,v\n", "--drop a,b"),
-        ("x,y\n1,1_000\n3,4\n", "'1_000'"),
-        ("x,y\n1,yes\n3,no\n", "'yes'"),
-    ],
-)
-def test_numbers_alone(write, content, message):
-    with pytest.raises(TableError, match=message):
-        read_numbers(write(content))
+def test_any_columns_and_rows(write):
+    table = read_any(write("x,kind,id\n1,red,7\n,red,7\n"), drop=["id"])
+    assert table.features == ("x", "kind")
+    assert table.ids == ("1", "2")
+    assert table.frame.columns[1].cell(0) == "red"
+    assert np.isnan(table.frame.columns[0].values[1])
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.cli import table as tables
-from coaltree.cli.table import TableError, column_names, listed
+from coaltree.cli.table import TableError, column_names, listed, read_any
+from coaltree.frame import Column
 from coaltree.regression.encoding import Columns, Encoding, as_outcomes, columns_of
 
 Floats = npt.NDArray[np.float64]
@@ -75,15 +75,18 @@ def read_data(features: Path, outcomes: Path, id_column: str | None = None, drop
 
 
 def read_columns(path: Path, id_column: str | None, drop: Sequence[str] = ()) -> Table:
-    """Read a file: numbers as numbers, all else as text."""
-    raw = tables._read(path, None)
-    if not raw.columns or len(raw.columns[0]) == 0:
+    """Read a file: numbers and dates as numbers, all else as text."""
+    table = read_any(path, id_column, drop=drop)
+    if table.frame.n_rows == 0:
         raise TableError(f"{path} has no rows. Give a table with one row per case.")
-    notes = list(raw.notes)
-    id_column = tables._choose_ids(raw, id_column, notes)
-    chosen = tables._choose_columns(raw.names, id_column, (), drop)
-    ids = tables._row_names(raw, id_column)
-    return Table(columns_of({raw.names[j]: raw.columns[j] for j in chosen}), ids, tuple(notes))
+    columns = {column.name: _cells(column) for column in table.frame.columns}
+    return Table(columns_of(columns), table.ids, table.notes)
+
+
+def _cells(column: Column) -> npt.NDArray[Any]:
+    if not column.levels:
+        return column.values
+    return np.array([column.cell(i) or None for i in range(len(column.values))], dtype=object)
 
 
 def _matched(left: Table, right: Table, id_column: str | None) -> tuple[Ints, Ints, tuple[str, ...], list[str]]:

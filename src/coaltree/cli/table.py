@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,13 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.cells import NUMBER
 from coaltree.frame import Frame, listed
 from coaltree.reading import TableError, choose_ids, read_frame
 
 Floats = npt.NDArray[np.float64]
 
-__all__ = ["MOST_NAMED", "Table", "TableError", "column_names", "listed", "read_numbers", "read_table"]
+__all__ = ["MOST_NAMED", "Table", "TableError", "column_names", "listed", "read_any", "read_table"]
 MOST_NAMED = 6
 
 
@@ -73,20 +71,12 @@ def read_table(
     return Table(frame, ids, tuple(notes))
 
 
-def read_numbers(
-    path: Path,
-    id_column: str | None = None,
-    features: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    header: bool | None = None,
-) -> Table:
-    """Read a file as `read_table` does, its columns being numbers: with missing values, even constant."""
-    raw = read_frame(path, header)
-    _check_choice(raw.frame.names, features, drop)
+def read_any(path: Path, id_column: str | None = None, drop: Sequence[str] = ()) -> Table:
+    """Read a file of any columns and any number of rows, whose ids are those that are named."""
+    raw = read_frame(path)
+    _check_choice(raw.frame.names, (), drop)
     frame, ids, told = choose_ids(raw, id_column, recognise=False)
-    table = Table(_chosen(frame, features, drop), ids, (*raw.notes, *told))
-    _check_numbers(table.frame)
-    return table
+    return Table(_chosen(frame, (), drop), ids, (*raw.notes, *told))
 
 
 def column_names(path: Path) -> set[str]:
@@ -113,25 +103,6 @@ def _chosen(frame: Frame, features: Sequence[str], drop: Sequence[str]) -> Frame
     if not columns:
         raise TableError("No column is left to cluster by. Keep at least one with --features or --drop.")
     return frame.keep(columns)
-
-
-def _check_numbers(frame: Frame) -> None:
-    """Refuse columns that are not numbers."""
-    text = [column for column in frame.columns if column.type != NUMBER and len(column.known)]
-    if not text:
-        return
-    examples = []
-    for column in text[:MOST_NAMED]:
-        row = int(np.argmax(~np.isnan(column.values)))
-        examples.append(f"{column.name!r} (row {row + 1}: {column.cell(row)[:30]!r})")
-    more = f" and {len(text) - MOST_NAMED} more" if len(text) > MOST_NAMED else ""
-    first = text[0]
-    distinct = len(np.unique(first.values)) == frame.n_rows
-    ids = f", or name the rows by it with --id-column {_words([first.name])}" if distinct else ""
-    raise TableError(
-        f"Columns with text: {'; '.join(examples)}{more}. Only numbers can be used: leave them out with "
-        f"--drop {_words([column.name for column in text])}{ids}."
-    )
 
 
 def _settle_missing(table: Table, drop: bool, notes: list[str]) -> tuple[Frame, tuple[str, ...]]:
@@ -163,8 +134,3 @@ def _settle_missing(table: Table, drop: bool, notes: list[str]) -> tuple[Frame, 
 
 
 # ---- words
-
-
-def _words(names: Sequence[str]) -> str:
-    """Names as they are given to an option."""
-    return shlex.quote(",".join(names))
