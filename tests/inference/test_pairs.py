@@ -8,7 +8,7 @@ from coaltree.inference import local, pairs
 from coaltree.inference.walk import Walk, recompute, slice_times
 from tests.inference.test_exactness import data
 from tests.inference.test_moves import deviation
-from tests.inference.test_walk import deviation_from_posterior, follow, nearest_rows, walk_over
+from tests.inference.test_walk import deviation_from_posterior, follow, nearest_rows, walk_on_its_way, walk_over
 from tests.seeds import seed
 
 N, D, NOISE = 4, 2, 0.3
@@ -76,10 +76,7 @@ def test_alternating_data_and_tree_keeps_the_prior():
 
 @pytest.mark.parametrize(("n", "d", "leaf_noise"), [(2, 3, 0.1), (3, 1, 0.3), (40, 6, 0.0), (300, 16, 0.01)])
 def test_log_joint_and_messages_are_kept(n, d, leaf_noise):
-    rng = np.random.default_rng(seed(84))
-    X = ct.sample_data(ct.sample_tree(n, random_state=rng), d, leaf_noise, random_state=rng)
-    walk = walk_over(X, leaf_noise, 84, nearest_rows(X, min(8, n - 1)))
-    walk.sweep(2)
+    X, walk = walk_on_its_way(n, d, leaf_noise, 84)
     pairs.regraft_pairs(walk.state, 3 * n, walk.most, walk.stream, walk.counts)
     if n > 3:
         assert walk.counts[local.PAIRS_ACCEPTED] > 0

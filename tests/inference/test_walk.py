@@ -37,6 +37,15 @@ def walk_over(X, leaf_noise=0.0, number=0, near=None, tree=None, most=None, **ho
     return walk
 
 
+def walk_on_its_way(n, d, leaf_noise, number):
+    """Rows from the model, and a walk over them after two sweeps."""
+    rng = np.random.default_rng(seed(number))
+    X = ct.sample_data(ct.sample_tree(n, random_state=rng), d, leaf_noise, random_state=rng)
+    walk = walk_over(X, leaf_noise, number, nearest_rows(X, min(8, n - 1)))
+    walk.sweep(2)
+    return X, walk
+
+
 def follow(walk, n_draws, step=None):
     children, times, joint = [], [], []
     for _ in range(n_draws):
@@ -226,10 +235,7 @@ def test_clock_is_close_to_the_exposure(n):
 
 @pytest.mark.parametrize(("n", "d", "leaf_noise"), [(2, 3, 0.1), (3, 1, 0.3), (40, 6, 0.0), (500, 16, 0.01)])
 def test_log_joint_and_messages_are_kept(n, d, leaf_noise):
-    rng = np.random.default_rng(seed(61))
-    X = ct.sample_data(ct.sample_tree(n, random_state=rng), d, leaf_noise, random_state=rng)
-    walk = walk_over(X, leaf_noise, 61, nearest_rows(X, min(8, n - 1)))
-    walk.sweep(2)
+    X, walk = walk_on_its_way(n, d, leaf_noise, 61)
     for _ in range(3):
         only_regrafts(walk)
         slice_times(walk.state, walk.stream)

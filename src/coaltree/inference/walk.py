@@ -48,7 +48,7 @@ FIRST_EDGES, FEWEST_EDGES, MOST_EDGES = 48, 16, 512
 # In warm-up searches grow until they find the old edge this often.
 WANTED = 0.95
 # Where fewer of the regrafts than this change the tree, pairs are regrafted too, so many a row in each sweep.
-RARELY, PAIRS_A_ROW = 0.25, 0.5
+RARELY, PAIRS_A_ROW = 0.2, 0.5
 # With more columns than these a warm-up of some length begins with the likelihood to a power, as if there were only so
 # many, and comes to the whole of it after this share of its sweeps.
 FREE_COLUMNS, FEWEST_HEATED, HEATED = 64, 50, 0.6
