@@ -329,3 +329,34 @@ def test_the_fit_is_the_estimator_s():
     np.testing.assert_array_equal(fitted.tree.children, model.tree_.children)
     assert fitted.n_clusters == model.n_clusters_ == 2
     np.testing.assert_array_equal(fitted.covariance, model.compact_covariance_)
+
+
+def test_a_mixed_table_keeps_its_rows(tmp_path):
+    """Texts, yes and no, gaps, a line of commas: every row has its label, and the page shows levels by name."""
+    rng = np.random.default_rng(0)
+    lines = ["size;smoker;grade;note"]
+    for i in range(24):
+        group = i % 2
+        size = f"{rng.normal(10 * group, 1):.2f}".replace(".", ",")
+        lines.append(f"{size};{('no', 'yes')[group]};{('low', 'mid', 'high')[group + i % 3 // 2]};same")
+    lines[5] = ";;;"
+    (tmp_path / "t.csv").write_bytes("\n".join(lines).encode("latin-1"))
+    options = ["--draws", 10, "--warmup", 20, "--n-clusters", 2, "--columns", "grade=categorical", "--jobs", 1]
+    result = invoke("cluster", tmp_path / "t.csv", "--out", tmp_path / "out", *options)
+    assert result.exit_code == 0, result.output
+    assert "one value only: 'note'" in result.text
+    assert "keep their place" in result.text
+    with (tmp_path / "out" / "labels.csv").open(encoding="utf-8") as file:
+        labels = list(csv.DictReader(file))
+    assert [row["id"] for row in labels] == [str(i + 1) for i in range(24)]
+    found = {(i % 2, row["cluster"]) for i, row in enumerate(labels) if i != 4}
+    assert len(found) == 2
+    with (tmp_path / "out" / "splits.csv").open(encoding="utf-8") as file:
+        splits = list(csv.DictReader(file))
+    assert len(splits) == 23 * 3
+    assert {row["column"] for row in splits} == {"size", "smoker", "grade"}
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["table"]["kinds"] == {"size": "continuous", "smoker": "binary", "grade": "categorical"}
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "What sets them apart" in page
+    assert '"levels":[null,["no","yes"],["high","low","mid"]]' in page.replace(", ", ",").replace(": ", ":")

@@ -141,6 +141,7 @@ def test_missing_values(write, mark):
         ('x,y\n1,"2\n3,4\n', "not a readable table"),
         ("x,y\n1,2\n", "1 row left; a tree needs at least 2"),
         ("x,x\n1,2\n3,4\n", "'x' appear more than once"),
+        ("x,y\n1,inf\n3,4\n", "'y' holds infinite values"),
     ],
 )
 def test_bad_tables(write, content, message):

@@ -65,6 +65,9 @@ def read_table(
     frame, ids, told = choose_ids(raw, id_column, recognise=not features)
     notes = [*raw.notes, *told]
     table = Table(_chosen(frame, features, drop), ids, ())
+    for column in table.frame.columns:
+        if np.isinf(column.values).any():
+            raise TableError(f"Column {column.name!r} holds infinite values. Correct them or leave it out with --drop.")
     frame, ids = _settle_missing(table, drop_missing, notes)
     if frame.n_rows < 2:
         raise TableError(f"The table has {frame.n_rows} row{'s' * (frame.n_rows != 1)} left; a tree needs at least 2.")

@@ -95,11 +95,7 @@ class ColumnModel:
             with np.errstate(divide="ignore", invalid="ignore"):
                 values = np.log(values)
         elif self.kind == SKEWED:
-            x, z = np.array(self.knots).T
-            inside = np.interp(values, x, z)
-            below, above = (z[1] - z[0]) / (x[1] - x[0]), (z[-1] - z[-2]) / (x[-1] - x[-2])
-            inside = np.where(values < x[0], z[0] + below * (values - x[0]), inside)
-            values = np.where(values > x[-1], z[-1] + above * (values - x[-1]), inside)
+            values = _piecewise(values, *np.array(self.knots).T)
         out: Floats = (values - self.centre) / self.scale
         return out
 
@@ -120,11 +116,7 @@ class ColumnModel:
         if self.kind == ROUNDED:
             return np.asarray(self.origin + self.step * np.rint((values - self.origin) / self.step), dtype=np.float64)
         if self.kind == SKEWED:
-            x, z = np.array(self.knots).T
-            inside = np.interp(values, z, x)
-            below, above = (x[1] - x[0]) / (z[1] - z[0]), (x[-1] - x[-2]) / (z[-1] - z[-2])
-            inside = np.where(values < z[0], x[0] + below * (values - z[0]), inside)
-            values = np.where(values > z[-1], x[-1] + above * (values - z[-1]), inside)
+            values = _piecewise(values, *np.array(self.knots).T[::-1])
         return np.asarray(values, dtype=np.float64)
 
     def bounds(self, values: Floats) -> tuple[Floats, Floats]:
@@ -295,6 +287,14 @@ def cells_of(model: ColumnModel, column: Column) -> Floats:
             "Leave such cells empty, or fit again with them."
         )
     return codes
+
+
+def _piecewise(values: Floats, x: Floats, z: Floats) -> Floats:
+    """Linear between knots (x, z), and beyond them as in the first and the last piece."""
+    inside = np.interp(values, x, z)
+    below, above = (z[1] - z[0]) / (x[1] - x[0]), (z[-1] - z[-2]) / (x[-1] - x[-2])
+    inside = np.where(values < x[0], z[0] + below * (values - x[0]), inside)
+    return np.where(values > x[-1], z[-1] + above * (values - x[-1]), inside)
 
 
 def _scores(codes: Ints, n_levels: int) -> Floats:

@@ -97,6 +97,14 @@ def weigh_row(
 
 
 @inline
+def _expected(sites: Sites, node: int, t: float, noise: float) -> tuple[float, float]:
+    """How much of the message from above a place at time t takes over, and the variance of a row there, over Φ."""
+    span = sites.below[node] + sites.above[node]
+    share = (sites.below[node] + t) / span if span < math.inf else 0.0
+    return share, noise + t + (sites.below[node] + t) * (1.0 - share)
+
+
+@inline
 def _log_seen(
     below: Floats, above: Floats, share: float, v: float, factor: Floats, seen: Seen, stream: Stream, state: Floats
 ) -> float:
@@ -136,9 +144,7 @@ def _at(
     state: Floats,
 ) -> float:
     """Log density at time t on the edge above a node."""
-    span = sites.below[node] + sites.above[node]
-    share = (sites.below[node] + t) / span if span < math.inf else 0.0
-    v = noise + t + (sites.below[node] + t) * (1.0 - share)
+    share, v = _expected(sites, node, t, noise)
     if not v > 0.0:
         return -math.inf
     return _log_seen(below[node], above[node], share, v, factor, seen, stream, state)
@@ -217,9 +223,8 @@ def _place(
     state: Floats,
 ) -> None:
     """Coordinates, seen through B, that standard normals lead to at a place."""
-    span = sites.below[node] + sites.above[node]
-    share = (sites.below[node] + t) / span if span < math.inf else 0.0
-    spread = math.sqrt(noise + t + (sites.below[node] + t) * (1.0 - share))
+    share, v = _expected(sites, node, t, noise)
+    spread = math.sqrt(v)
     for i in range(normals.size):
         state[i] = (1.0 - share) * below[node, i] + (share * above[node, i] if share > 0.0 else 0.0)
         for j in range(i + 1):

@@ -48,7 +48,7 @@ def column_blocks(told: ColumnsResult, tree: Tree, support: Floats | None, n_clu
     blocks.append(
         text(
             "Each row below is a split of the tree, the last merges first: the columns in which its two sides differ "
-            "most, and the probability that the direction is right. splits.csv has all splits.",
+            "most, and the probability, given this tree, that the direction is right. splits.csv has all splits.",
         )
     )
     shares = Shares(tree, told.columns, told.values)
@@ -76,7 +76,8 @@ def _split_rows(told: ColumnsResult, tree: Tree, support: Floats | None, shares:
         for place in range(told.apart.column.shape[1]):
             name, words = split_words(told, tree, shares, k, place)
             title = ("differs most in", "then in", "and in")[min(place, 2)]
-            row[title] = f"{name}: {words} ({told.apart.sure[k, place]:.0%} sure)"
+            sure = told.apart.sure[k, place]
+            row[title] = f"{name}: {words} ({'over 99%' if sure > 0.99 else f'{sure:.0%}'} sure)"
         rows.append(row)
     return rows
 
