@@ -210,7 +210,7 @@ def command_lines():
 def find_command(words):
     """Return the click command of some words, and the words that are left."""
     command, rest = typer.main.get_command(app), list(words)
-    while hasattr(command, "commands"):
+    while rest and rest[0] in getattr(command, "commands", ()):  # a group may be a command too
         command = command.commands[rest.pop(0)]
     return command, rest
 
@@ -238,6 +238,8 @@ def test_every_command_is_described():
 
 def leaves(command, prefix=""):
     for name, each in command.commands.items():
+        if getattr(each, "invoke_without_command", False):
+            yield prefix, name
         if hasattr(each, "commands"):
             yield from leaves(each, f"{prefix} {name}".strip())
         else:

@@ -101,7 +101,7 @@ def drift(n_outcomes, n_replicates, first, spoil=lambda chain: None):
 
 @pytest.mark.parametrize("n_outcomes", [1, 4])
 def test_an_iteration_leaves_the_posterior_alone(n_outcomes):
-    assert np.abs(drift(n_outcomes, 80, 72)).max() < LIMIT
+    assert np.abs(drift(n_outcomes, 50, 72)).max() < LIMIT
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_a_wrong_prior_of_intercepts_is_noticed():
     def spoil(chain):
         chain.intercept *= 20.0
 
-    assert np.abs(drift(4, 80, 74, spoil)).max() > LIMIT
+    assert np.abs(drift(4, 50, 74, spoil)).max() > LIMIT
 
 
 def ranks(n_replicates, n, n_outcomes, burn_in, thin, n_kept=24, prior=PRIOR):
@@ -180,7 +180,7 @@ def test_signal_is_found_among_noise():
     X, beta = rng.standard_normal((500, 60)), np.zeros((5, 60))
     beta[:, :3] = [0.9, -0.8, 0.7] + 0.15 * rng.standard_normal((5, 3))
     Y = (rng.random((500, 5)) < ndtr(X @ beta.T - 0.5)).astype(float)
-    fit = fit_probit(X, Y, n_iter=260, burn_in=110, n_chains=1)
+    fit = fit_probit(X, Y, n_iter=200, burn_in=90, n_chains=1)
     assert set(np.argsort(-np.diag(fit.covariance))[:3]) == {0, 1, 2}
     low, high = np.quantile(fit.coef_draws[0], [0.05, 0.95], axis=0)
     assert np.mean((low <= beta) & (beta <= high)) > 0.85

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +15,18 @@ from coaltree.cli.folder import FolderError
 from coaltree.cli.table import TableError
 
 app = typer.Typer()
+
+
+@contextmanager
+def told(tables: str) -> Iterator[None]:
+    """Errors as this command tells them: with the option they are about."""
+    try:
+        yield
+    except (TableError, FolderError) as error:
+        hint = tables if isinstance(error, TableError) else "--out"
+        raise typer.BadParameter(str(error), param_hint=hint) from error
+    except ValueError as error:  # the library names the argument and the fix
+        raise typer.BadParameter(str(error)) from error
 
 
 class Effects(StrEnum):
@@ -73,7 +87,7 @@ def _regress(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--baselines") from error
     options = regress.RegressOptions(folds, iterations, burn_in, chains, chosen, seed, jobs, effects.value)
-    try:
+    with told("--features, --outcomes"):
         regress.run(
             features,
             outcomes,
@@ -85,12 +99,6 @@ def _regress(
             checkpoint=checkpoint,
             command=cluster.command_line(context),
         )
-    except TableError as error:
-        raise typer.BadParameter(str(error), param_hint="--features, --outcomes") from error
-    except FolderError as error:
-        raise typer.BadParameter(str(error), param_hint="--out") from error
-    except ValueError as error:  # the library names the argument and the fix
-        raise typer.BadParameter(str(error)) from error
 
 
 @app.command(name="predict")
@@ -102,11 +110,5 @@ def _predict(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
 ) -> None:
     """Predict new rows by a model that was kept: probabilities and their posterior deviations."""
-    try:
+    with told("model, table"):
         regress.predict(model, table, out, id_column, overwrite)
-    except TableError as error:
-        raise typer.BadParameter(str(error), param_hint="model, table") from error
-    except FolderError as error:
-        raise typer.BadParameter(str(error), param_hint="--out") from error
-    except ValueError as error:  # the library names the argument and the fix
-        raise typer.BadParameter(str(error)) from error

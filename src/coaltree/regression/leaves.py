@@ -43,6 +43,12 @@ class Places(NamedTuple):
     variance: Floats  # (R+1,), v
 
 
+def empty_places(n_features: int) -> Places:
+    """Room for the present place and N_PLACES others."""
+    n = N_PLACES + 1
+    return Places(np.empty(n, dtype=np.int64), np.empty(n), np.empty((n, n_features)), np.empty(n))
+
+
 @kernel
 def survey(
     children: Ints, node_times: Floats, leaf: int, beta: Floats, noise: Floats, stream: Stream, places: Places
@@ -168,12 +174,7 @@ def move_leaf(
     theta = point.theta
     beta = np.ascontiguousarray(theta[:, 1:])
     n_outcomes, n_features = beta.shape
-    places = Places(
-        np.empty(N_PLACES + 1, dtype=np.int64),
-        np.empty(N_PLACES + 1),
-        np.empty((N_PLACES + 1, n_features)),
-        np.empty(N_PLACES + 1),
-    )
+    places = empty_places(n_features)
     survey(tree.children, tree.node_times(), j, beta, noise, make_streams(rng, 1)[0], places)
 
     # Prior of (μ_j, β_j) at each place times l̂_j: precision M, linear term b.

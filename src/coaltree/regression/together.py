@@ -12,18 +12,18 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from coaltree._compile import inline, kernel
-from coaltree.randomness import Stream, exponential, make_streams, uniform
+from coaltree._compile import kernel
+from coaltree.randomness import Stream, make_streams
 from coaltree.regression.coefficients import Point, evaluate
 from coaltree.regression.frame import Frame, WidePilot
-from coaltree.regression.leaves import N_PLACES, Places, regrafted, survey
+from coaltree.regression.leaves import N_PLACES, empty_places, regrafted, survey
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.prior import Hyper
+from coaltree.regression.widths import slice_width
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-FURTHEST = 20.0
 # Features whose widths are drawn in one go: their errors of l̂ add up.
 N_TOGETHER = 16
 
@@ -47,12 +47,7 @@ def move_place(
     assert hyper.widths is not None
     scaled = np.ascontiguousarray(theta[:, 1:] / hyper.widths)
     n_outcomes, n_features = scaled.shape
-    places = Places(
-        np.empty(N_PLACES + 1, dtype=np.int64),
-        np.empty(N_PLACES + 1),
-        np.empty((N_PLACES + 1, n_features)),
-        np.empty(N_PLACES + 1),
-    )
+    places = empty_places(n_features)
     survey(now.tree.children, now.tree.node_times(), j, scaled, now.leaf_noise, make_streams(rng, 1)[0], places)
     level = (n_outcomes * hyper.spread) ** -2.0
     inverse = 1.0 / (places.variance * float(now.covariance.values["variance"]))[:, None]
@@ -85,13 +80,6 @@ def move_place(
     return hyper._replace(unknowns=now._replace(tree=tree)), Point(*moved), True
 
 
-@inline
-def _log_density(u: float, df: float, inverse: float, slope: float, bend: float) -> float:
-    """Along one u, up to a constant; `slope` and `bend` are the derivatives of l̂ in e^u at u = 0."""
-    step = math.expm1(u)
-    return -df * u - 0.5 * df * inverse * math.exp(-2.0 * u) + slope * step - 0.5 * bend * step * step
-
-
 @kernel
 def sweep_widths(
     order: Ints,
@@ -111,23 +99,7 @@ def sweep_widths(
         for j in range(n_outcomes):
             slope += state_beta[j, k] * state_gradient[j, k]
             bend += state_beta[j, k] ** 2 * weights[j] * gram[k, k]
-        level = _log_density(0.0, df, inverse[k], slope, bend) - exponential(stream)
-        left = -uniform(stream)
-        right = left + 1.0
-        while left > -FURTHEST and _log_density(left, df, inverse[k], slope, bend) > level:
-            left -= 1.0
-        while right < FURTHEST and _log_density(right, df, inverse[k], slope, bend) > level:
-            right += 1.0
-        u = left + (right - left) * uniform(stream)
-        while not _log_density(u, df, inverse[k], slope, bend) >= level:
-            if u < 0.0:
-                left = u
-            else:
-                right = u
-            u = left + (right - left) * uniform(stream)
-            if right - left < 1e-12:
-                u = 0.0
-                break
+        u = slice_width(-df, df * inverse[k], slope, bend, stream)
         out[k] = u
         for j in range(n_outcomes):
             change = state_beta[j, k] * math.expm1(u)

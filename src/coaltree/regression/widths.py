@@ -44,6 +44,28 @@ def _log_density(u: float, power: float, inverse: float, slope: float, bend: flo
     return power * u - 0.5 * inverse * math.exp(-2.0 * u) + slope * step - 0.5 * bend * step * step
 
 
+@inline
+def slice_width(power: float, inverse: float, slope: float, bend: float, stream: Stream) -> float:
+    """A slice step from u = 0."""
+    level = _log_density(0.0, power, inverse, slope, bend) - exponential(stream)
+    left = -uniform(stream)
+    right = left + 1.0
+    while left > -FURTHEST and _log_density(left, power, inverse, slope, bend) > level:
+        left -= 1.0
+    while right < FURTHEST and _log_density(right, power, inverse, slope, bend) > level:
+        right += 1.0
+    u = left + (right - left) * uniform(stream)
+    while not _log_density(u, power, inverse, slope, bend) >= level:
+        if u < 0.0:
+            left = u
+        else:
+            right = u
+        u = left + (right - left) * uniform(stream)
+        if right - left < 1e-12:
+            return 0.0
+    return u
+
+
 @kernel
 def sweep(
     order: Ints,
@@ -62,23 +84,7 @@ def sweep(
         for j in range(n_outcomes):
             slope += state_deviation[j, k] * state_gradient[j, k + 1]
             bend += state_deviation[j, k] ** 2 * curvature[j, k + 1, k + 1]
-        level = _log_density(0.0, power, inverse[k], slope, bend) - exponential(stream)
-        left = -uniform(stream)
-        right = left + 1.0
-        while left > -FURTHEST and _log_density(left, power, inverse[k], slope, bend) > level:
-            left -= 1.0
-        while right < FURTHEST and _log_density(right, power, inverse[k], slope, bend) > level:
-            right += 1.0
-        u = left + (right - left) * uniform(stream)
-        while not _log_density(u, power, inverse[k], slope, bend) >= level:
-            if u < 0.0:
-                left = u
-            else:
-                right = u
-            u = left + (right - left) * uniform(stream)
-            if right - left < 1e-12:
-                u = 0.0
-                break
+        u = slice_width(power, inverse[k], slope, bend, stream)
         out[k] = u
         for j in range(n_outcomes):
             change = state_deviation[j, k] * math.expm1(u)

@@ -15,7 +15,7 @@ from coaltree.regression.stacking import Stack
 from coaltree.report.blocks import bullets, code, facts, figure, note, table, text
 from coaltree.report.clustering import CITATIONS
 from coaltree.report.page import Block, Page
-from coaltree.report.stacking import need_blocks, stack_blocks
+from coaltree.report.stacking import feature_rows, need_blocks, stack_blocks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,6 +39,7 @@ METHOD_NAMES = {
     "ridge_stack": "stack with ridge",
 }
 
+_MOST_COLUMNS = 40  # features in a picture
 _MOST_ROWS = 60  # coefficients in the page; all of them are in the file
 _MAJORITY = 0.5
 _FORMATS = {"AUROC": ".3f", "AUPRC": ".3f", "Brier": ".4f", "log loss": ".4f", "calibration slope": ".2f"}
@@ -163,14 +164,15 @@ def _outcome_blocks(result: RegressionResult) -> list[Block]:
         support = posterior.clade_support(tree)
         n_sure = int(np.count_nonzero(support[:-1] >= _MAJORITY))
         n_outcomes, n_features = result.fit.coef.shape
-        fig, ax = _canvas(np.clip(5.5 + 0.22 * n_features, 7.0, 13.0), np.clip(0.21 * n_outcomes + 1.6, 3.2, 12.0))
+        shown = _strongest(result)
+        fig, ax = _canvas(np.clip(5.5 + 0.22 * len(shown), 7.0, 13.0), np.clip(0.21 * n_outcomes + 1.6, 3.2, 12.0))
         plot_outcome_tree(
             tree,
-            result.fit.coef * result.scale,
+            (result.fit.coef * result.scale)[:, shown],
             ax,
-            features=result.features,
+            features=tuple(result.features[k] for k in shown),
             support=support,
-            sure=sure_of_sign(result.fit),
+            sure=sure_of_sign(result.fit)[:, shown],
         )
         blocks += [
             text(
@@ -182,7 +184,8 @@ def _outcome_blocks(result: RegressionResult) -> list[Block]:
                 fig,
                 alt=f"Tree of {n_outcomes} outcomes and a heat map of their {n_features} coefficients; {n_sure} of "
                 f"{max(n_outcomes - 2, 0)} inner groups have a posterior probability of at least one half.",
-                caption="Maximum-clade-credibility tree of the outcomes and their coefficients.",
+                caption="Maximum-clade-credibility tree of the outcomes and their coefficients"
+                + (f", of the {len(shown)} strongest of {n_features:,} features." if len(shown) < n_features else "."),
             ),
         ]
     rows = [
@@ -267,6 +270,12 @@ def _best_words(comparison: Comparison, shown: Mapping[str, str]) -> str:
     return "Mean areas: " + ", ".join(f"{shown[comparison.methods[m]]} {means[m]:.3f}" for m in order) + "."
 
 
+def _strongest(result: RegressionResult, most: int = _MOST_COLUMNS) -> list[int]:
+    """Features that fit into a picture: those with the largest effects, in the order of the table."""
+    size = np.sqrt(np.mean((result.fit.coef * result.scale) ** 2, axis=0))
+    return sorted(np.argsort(-size, kind="stable")[:most].tolist())
+
+
 def _coefficient_blocks(result: RegressionResult) -> list[Block]:
     fit = result.fit
     draws = fit.coef_draws.reshape(-1, *fit.coef_draws.shape[2:]) * result.scale
@@ -288,10 +297,15 @@ def _coefficient_blocks(result: RegressionResult) -> list[Block]:
         f"{int(sure.sum()):,} of {sure.size:,} coefficients have a {LEVEL:.0%} interval that leaves out zero. "
         "All of them, in the units of the features, are in coefficients.csv."
     )
+    sizes = table(
+        feature_rows(draws, sure, result.features, LEVEL),
+        f"Which features matter: root mean square of their effects over the outcomes, with {LEVEL:.0%} intervals",
+        formats=dict.fromkeys(("size of its effects", "low", "high"), ".3f"),
+    )
     if not rows:
-        return [text(counted)]
+        return [text(counted), sizes]
     caption = f"The {len(rows)} strongest, per standard deviation of the feature, with {LEVEL:.0%} intervals"
-    return [text(counted), table(rows, caption, formats=dict.fromkeys(("coefficient", "low", "high"), "+.3f"))]
+    return [text(counted), sizes, table(rows, caption, formats=dict.fromkeys(("coefficient", "low", "high"), "+.3f"))]
 
 
 def _node_blocks(result: RegressionResult) -> list[Block]:

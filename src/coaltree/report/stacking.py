@@ -1,14 +1,39 @@
-"""Blocks of the regression's report on effects that are not linear, and on what the model needs of new rows."""
+"""Blocks of the regression's report: which features matter, effects that are not linear, what new rows must hold."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from coaltree.regression.stacking import Stack
 from coaltree.report.blocks import code, table, text
 from coaltree.report.page import Block
+
+Floats = npt.NDArray[np.float64]
+
+MOST_FEATURES = 25  # in the table of those that matter
+
+
+def feature_rows(
+    draws: Floats, sure: npt.NDArray[np.bool_], features: Sequence[str], level: float
+) -> list[dict[str, Any]]:
+    """Which of many features matter: their effects over all outcomes, largest first; draws (S, P, K) per deviation."""
+    size = np.sqrt(np.mean(draws**2, axis=1))  # of every draw, over outcomes
+    low, high = np.quantile(size, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
+    mean, n_sure = size.mean(axis=0), sure.sum(axis=0)
+    return [
+        {
+            "feature": features[k],
+            "size of its effects": float(mean[k]),
+            "low": float(low[k]),
+            "high": float(high[k]),
+            "outcomes with a sure sign": int(n_sure[k]),
+        }
+        for k in np.argsort(-mean, kind="stable")[:MOST_FEATURES]
+    ]
 
 
 def stack_blocks(stack: Stack, outcomes: tuple[str, ...]) -> list[Block]:
