@@ -103,12 +103,11 @@ def run_sql(events: Path) -> dict[str, float]:
 def run_spark(events: Path) -> dict[str, float]:
     """Cohort and counts on Spark (local[2], Java), with the plan of the counting and the bytes it shuffled."""
     import ibis
-    import numpy as np
     from pyspark.sql import SparkSession
 
     from coaltree.records.cohort import build_cohort
     from coaltree.records.engine import open_events
-    from coaltree.records.features import count_codes, counting_query
+    from coaltree.records.features import count_codes
 
     log = events.parent / "spark-log"
     log.mkdir(exist_ok=True)
@@ -131,23 +130,30 @@ def run_spark(events: Path) -> dict[str, float]:
     started = time.perf_counter()
     counts = count_codes(opened, cohort)
     seconds = time.perf_counter() - started
-    codes = {spelling: i for i, spelling in enumerate(opened.codes)}
-    query = opened.connection.compile(counting_query(opened, cohort, codes))
-    print(session.sql(query)._jdf.queryExecution().executedPlan().toString()[:6000], file=sys.stderr)
     session.stop()
-    shuffled = []
-    for file in log.rglob("*"):
-        for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else []:
-            if '"SparkListenerTaskEnd"' in line:
-                metrics = json.loads(line).get("Task Metrics") or {}
-                shuffled.append((metrics.get("Shuffle Write Metrics") or {}).get("Shuffle Bytes Written", 0))
+    plan, shuffled = read_log(log)
+    print(plan, file=sys.stderr)
     return {
         "cohort_seconds": cohort_seconds,
         "seconds": seconds,
         "nnz": counts.matrix.nnz,
         "total": int(counts.matrix.sum()),
-        "shuffled_mb": float(np.sum(shuffled)) / 1e6,
+        "shuffled_mb": shuffled / 1e6,
     }
+
+
+def read_log(log: Path) -> tuple[str, int]:
+    """Return the longest plan, that of the counting, and the bytes that all queries shuffled, from Spark's log of events."""
+    plan, shuffled = "", 0
+    for file in log.rglob("*"):
+        for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else []:
+            event = json.loads(line)
+            if event["Event"].endswith("SparkListenerSQLExecutionStart"):
+                plan = max(plan, event["physicalPlanDescription"], key=len)
+            elif event["Event"] == "SparkListenerTaskEnd":
+                written = (event.get("Task Metrics") or {}).get("Shuffle Write Metrics") or {}
+                shuffled += written.get("Shuffle Bytes Written", 0)
+    return plan, shuffled
 
 
 def peak_memory() -> float:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from coaltree.records.cohort import Cohort
 from coaltree.records.labels import Labels
-from coaltree.records.privacy import outcome_digits, rounded, score_digits, shown_count, shown_parts
+from coaltree.records.privacy import FEWEST, outcome_digits, rounded, score_digits, shown_count, shown_parts
 from coaltree.records.publishing import calibration_rows, chosen_outcomes, shown
 from coaltree.regression import scores
 from coaltree.regression.comparison import Comparison
@@ -124,7 +124,7 @@ def _share(part: int, n: int) -> str:
 
 def _moments(values: Floats) -> str:
     known = values[~np.isnan(values)]
-    return f"{known.mean():.1f} ({known.std():.1f})" if len(known) > 10 else "not known"
+    return f"{known.mean():.1f} ({known.std():.1f})" if len(known) >= FEWEST else "not known"
 
 
 def _band(low: int, high: int) -> str:
