@@ -1,6 +1,7 @@
 """Features of 50 million events: memory, and time beside plain DuckDB SQL in the same run.
 
     python -m benchmarks.records --events 50 --out /tmp/records-benchmark
+    python -m benchmarks.records --events 20 --spark --out /tmp/records-benchmark
 
 A cohort of five million events is simulated, imported and copied with new subjects until there are enough. Each
 measurement runs in a process of its own, so that its peak memory is its own. The data are deleted at the end.
@@ -99,6 +100,62 @@ def run_sql(events: Path) -> dict[str, float]:
     return {"seconds": time.perf_counter() - started, "cpu": cpu, "nnz": matrix.nnz, "total": int(matrix.sum())}
 
 
+def run_spark(events: Path) -> dict[str, float]:
+    """Cohort and counts on Spark (local[2], Java), with the plan of the counting and the bytes it shuffled."""
+    import ibis
+    from pyspark.sql import SparkSession
+
+    from coaltree.records.cohort import build_cohort
+    from coaltree.records.engine import open_events
+    from coaltree.records.features import count_codes
+
+    log = events.parent / "spark-log"
+    log.mkdir(exist_ok=True)
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "3g")
+        .config("spark.sql.shuffle.partitions", "8")
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.compress", "false")
+        .config("spark.eventLog.rolling.enabled", "false")
+        .config("spark.eventLog.dir", log.as_uri())
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    opened = open_events(events, ibis.pyspark.connect(session))
+    started = time.perf_counter()
+    cohort = build_cohort(opened, THRESHOLD)
+    cohort_seconds = time.perf_counter() - started
+    started = time.perf_counter()
+    counts = count_codes(opened, cohort)
+    seconds = time.perf_counter() - started
+    session.stop()
+    plan, shuffled = read_log(log)
+    print(plan, file=sys.stderr)
+    return {
+        "cohort_seconds": cohort_seconds,
+        "seconds": seconds,
+        "nnz": counts.matrix.nnz,
+        "total": int(counts.matrix.sum()),
+        "shuffled_mb": shuffled / 1e6,
+    }
+
+
+def read_log(log: Path) -> tuple[str, int]:
+    """Return the longest plan, that of the counting, and the bytes that all queries shuffled, from Spark's log of events."""
+    plan, shuffled = "", 0
+    for file in log.rglob("*"):
+        for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else []:
+            event = json.loads(line)
+            if event["Event"].endswith("SparkListenerSQLExecutionStart"):
+                plan = max(plan, event["physicalPlanDescription"], key=len)
+            elif event["Event"] == "SparkListenerTaskEnd":
+                written = (event.get("Task Metrics") or {}).get("Shuffle Write Metrics") or {}
+                shuffled += written.get("Shuffle Bytes Written", 0)
+    return plan, shuffled
+
+
 def peak_memory() -> float:
     """Peak of this process alone in GB; getrusage would tell that of its parent if that is larger."""
     for line in Path("/proc/self/status").read_text().splitlines():
@@ -109,7 +166,7 @@ def peak_memory() -> float:
 
 def measure(what: str, events: Path) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.records", "--measure", what, "--out", str(events)]
-    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    found: dict[str, float] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     return found
 
 
@@ -117,11 +174,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=50, help="millions")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--measure", choices=["coaltree", "sql"])
+    parser.add_argument("--measure", choices=["coaltree", "sql", "spark"])
+    parser.add_argument("--spark", action="store_true", help="measure Spark once as well; its plan goes to stderr")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     if options.measure:
-        result = run_coaltree(options.out) if options.measure == "coaltree" else run_sql(options.out)
+        result = {"coaltree": run_coaltree, "sql": run_sql, "spark": run_spark}[options.measure](options.out)
         print(json.dumps({**result, "peak_gb": peak_memory()}))
         return
     events = make_data(options.out, options.events)
@@ -134,6 +192,10 @@ def main() -> None:
                 if what not in best or result["seconds"] < best[what]["seconds"]:
                     best[what] = result
         assert best["coaltree"]["total"] == best["sql"]["total"]
+        if options.spark:
+            found = measure("spark", events)
+            print("spark", found, flush=True)
+            assert found["total"] == best["coaltree"]["total"]
         for unit in ("seconds", "cpu"):
             print(f"ratio of {unit} {best['coaltree'][unit] / best['sql'][unit]:.2f}", flush=True)
     finally:

@@ -27,6 +27,7 @@ from coaltree.records.cost import CostCurves
 from coaltree.records.evaluation import PROBIT, fit_all
 from coaltree.records.outcomes import load_outcomes
 from coaltree.records.preparing import prepare_data
+from coaltree.records.privacy import FEWEST
 from coaltree.records.simulate import simulate_cohort
 from coaltree.records.study import StudyResult, run_study
 from coaltree.regression.baselines import BASELINES
@@ -169,7 +170,7 @@ def scores(comparison: Comparison) -> Row:
     auroc = {METHODS[m]: [float(v) for v in row] for m, row in zip(comparison.methods, comparison.auroc, strict=True)}
     return {
         # Numbers of 1 to 10 patients are not shown.
-        "events": [int(n) if n > 10 else -1 for n in comparison.n_events],
+        "events": [-1 if n < FEWEST else int(n) for n in comparison.n_events],
         "auroc": auroc,
         "lead": lead,
     }

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -142,11 +142,8 @@ def _study(
         _begin(out, STUDY)
         result = run_study(settings, private_folder(out), n_jobs=jobs, progress=True)
         with replaced_folder(out, STUDY) as folder:
-            for name, rows in result.tables().items():
-                rows.to_csv(folder / f"{name}.csv")
             figures = draw_figures(result)
-            for name, drawing in figures.items():
-                drawing.savefig(folder / f"{name}.png", dpi=150)
+            _write_parts(folder, result.tables(), figures)
             if result.tree is not None:
                 newick = result.tree.to_newick(support=result.support, digits=6)
                 (folder / "tree.nwk").write_text(newick + "\n", encoding="utf-8")
@@ -213,11 +210,8 @@ def _apply(
         found = apply_model(model, settings, private_folder(out), threshold)
         means = [] if found.comparison is None else summary_rows(found.comparison, 0.95)
         with replaced_folder(out, APPLY) as folder:
-            for name, rows in found.tables().items():
-                rows.to_csv(folder / f"{name}.csv")
             figures = draw_application(found)
-            for name, drawing in figures.items():
-                drawing.savefig(folder / f"{name}.png", dpi=150)
+            _write_parts(folder, found.tables(), figures)
             write_application(found, figures, folder / "report.html")
             summary = {
                 "command": APPLY,
@@ -234,6 +228,14 @@ def _apply(
         f"{found.n_subjects:,} subjects scored; {found.known_codes[0]} of {found.known_codes[1]} codes occur here."
     )
     typer.echo(f"Wrote {out / 'report.html'}. {found.scores} has a row for each patient: do not share it.")
+
+
+def _write_parts(folder: Path, tables: Mapping[str, Any], figures: Mapping[str, Any]) -> None:
+    """Write every table as CSV and every figure as PNG."""
+    for name, rows in tables.items():
+        rows.to_csv(folder / f"{name}.csv")
+    for name, drawing in figures.items():
+        drawing.savefig(folder / f"{name}.png", dpi=150)
 
 
 def private_folder(out: Path) -> Path:

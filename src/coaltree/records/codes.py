@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 SEPARATOR = "//"
 BIRTH, DEATH = "MEDS_BIRTH", "MEDS_DEATH"
@@ -188,18 +188,35 @@ class CodePattern:
         return upper[0], upper[1]
 
     @cached_property
+    def _whole(self) -> str:
+        return normalise(self.text)
+
+    @cached_property
     def _expression(self) -> re.Pattern[str]:
         return re.compile(self._ends[0].replace("x", "."))
 
     def matches(self, code: str) -> bool:
         """Whether a code, in any dialect, is of this family."""
+        vocabulary, bare = parsed(code)
+        return self.takes(bare if vocabulary == self.vocabulary else None, code)
+
+    def takes(self, bare: str | None, code: str) -> bool:
+        """The same of a code whose body in this pattern's vocabulary is known; None if it is of another."""
         if not self.vocabulary:
-            return normalise(code) == normalise(self.text)
-        vocabulary, body = split(code)
-        if vocabulary != self.vocabulary or not is_regular(vocabulary, body):
+            return normalise(code) == self._whole
+        if bare is None:
             return False
-        bare = undotted(body)
         low, high = self._ends
         if low == high:
             return self._expression.match(bare) is not None
         return len(bare) >= len(low) and low <= bare[: len(low)] <= high
+
+
+@lru_cache(maxsize=1 << 16)
+def parsed(code: str) -> tuple[str, str | None]:
+    """Return the vocabulary of a code and its body without a dot, None if that has not the vocabulary's shape.
+
+    A data set has many codes and a study many patterns: each code is read once.
+    """
+    vocabulary, body = split(code)
+    return vocabulary, undotted(body) if is_regular(vocabulary, body) else None

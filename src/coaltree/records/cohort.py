@@ -145,7 +145,7 @@ def build_cohort(
     else:
         day = as_day(threshold)
         before = table.time < timestamps(day + rule.lookback[1] + 1).item()
-    found = fetch(table.group_by("subject_id").agg(**_facts(events, table, before, inclusion, today)))
+    found = fetch(table.group_by("subject_id").agg(**_facts(events, table, before, inclusion)))
     if not len(found["subject_id"]):
         raise RecordsError("no event has a time, so there is nobody to study.")
     order = np.argsort(found["subject_id"])
@@ -157,7 +157,9 @@ def build_cohort(
     if rule.data_end is not None:
         data_end = as_day(rule.data_end, "data_end")
     else:
-        data_end, notes = find_data_end(seen["last"], int((seen["latest"] > as_day(today)).sum()), today)
+        future = seen["last"] > as_day(today)
+        last = _last_possible(table, subject, today) if future.any() else seen["last"]
+        data_end, notes = find_data_end(last, int(future.sum()), today)
     begins, ends = _observed(events, table, subject, at, seen["first"], rule)
     death = np.where(seen["death"] == NEVER, ALWAYS, seen["death"])
     last_day = np.minimum(np.minimum(death, ends), data_end)
@@ -205,17 +207,15 @@ def build_cohort(
     return replace(cohort.take(kept), attrition=tuple(attrition))
 
 
-def _facts(events: Events, table: Any, before: Any, inclusion: Definition | None, today: datetime.date) -> Any:
+def _facts(events: Events, table: Any, before: Any, inclusion: Definition | None) -> Any:
     """Columns of one row a subject: days of first and last events, birth, death, and the code of inclusion."""
 
     def when(code: str) -> Any:
         return table.code.isin(events.spellings_of(code))
 
-    possible = table.time < timestamps(as_day(today) + 1).item()
     columns = {
         "first": table.time.min(where=~when(BIRTH)),
-        "last": table.time.max(where=~when(BIRTH) & possible),
-        "latest": table.time.max(),
+        "last": table.time.max(),
         "birth": table.time.min(where=when(BIRTH)),
         "death": table.time.min(where=when(DEATH)),
     }
@@ -225,6 +225,15 @@ def _facts(events: Events, table: Any, before: Any, inclusion: Definition | None
     return columns
 
 
+def _last_possible(table: Any, subject: Ints, today: datetime.date) -> Ints:
+    """Day of every subject's last event up to today, NEVER for those who have none."""
+    table = table.filter(table.time < timestamps(as_day(today) + 1).item())
+    found = fetch(table.group_by("subject_id").agg(last=table.time.max()))
+    last = np.full(len(subject), NEVER)
+    last[np.searchsorted(subject, found["subject_id"])] = days_of(found["last"])
+    return last
+
+
 def _observed(events: Events, table: Any, subject: Ints, at: Ints, first: Ints, rule: CohortRule) -> tuple[Ints, Ints]:
     """First and last day of the period of observation around every subject's threshold.
 
@@ -232,7 +241,9 @@ def _observed(events: Events, table: Any, subject: Ints, at: Ints, first: Ints, 
     """
     starts, stops = (events.spellings_of(code) for code in (OBSERVATION_START, OBSERVATION_END))
     marks = table.filter(table.code.isin([*starts, *stops]))
-    found = fetch(marks.select("subject_id", "time", is_start=marks.code.isin(starts)))
+    found = {"subject_id": np.empty(0), "time": np.empty(0, "datetime64[us]"), "is_start": np.empty(0)}
+    if events.matching((OBSERVATION_START, OBSERVATION_END).__contains__):
+        found = fetch(marks.select("subject_id", "time", is_start=marks.code.isin(starts)))
     owner = found["subject_id"].astype(np.int64)
     is_start = found["is_start"].astype(bool)
     periods = make_periods(owner, days_of(found["time"]), is_start)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coaltree.records.errors import RecordsError, check_keys, read_toml
+from coaltree.records.privacy import FEWEST
 from coaltree.records.rule import CohortRule
 
 DEFAULT_BASELINES = ("ml_probit", "ridge", "lasso", "elastic_net", "random_forest")
@@ -48,7 +49,7 @@ class OutcomeConfig:
     labels: str | None = None
     keys: list[str] | None = None
     inclusion: bool = True
-    min_events: int = 11
+    min_events: int = FEWEST
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from coaltree.records.codes import DEATH, ICD9, ICD9_PROCEDURE, ICD10, ICD10_PROCEDURE, CodePattern
+from coaltree.records.codes import DEATH, ICD9, ICD9_PROCEDURE, ICD10, ICD10_PROCEDURE, CodePattern, parsed
 from coaltree.records.errors import RecordsError, check_keys, read_toml
 
 SHIPPED = Path(__file__).with_name("outcomes.toml")
@@ -37,9 +38,24 @@ class Definition:
 
     def matches(self, code: str) -> bool:
         """Whether a code, in any dialect, belongs to the family."""
-        return any(pattern.matches(code) for pattern in self.patterns) and not any(
-            pattern.matches(code) for pattern in self.excluded
+        vocabulary, bare = parsed(code)
+        wanted, unwanted = self._of(vocabulary)
+        return any(pattern.takes(bare, code) for pattern in wanted) and not any(
+            pattern.takes(bare, code) for pattern in unwanted
         )
+
+    def _of(self, vocabulary: str) -> tuple[tuple[CodePattern, ...], tuple[CodePattern, ...]]:
+        """Patterns that can match a code of a vocabulary: those of it, and those of whole codes."""
+        if vocabulary not in self._chosen:
+            parts = [
+                tuple(p for p in some if p.vocabulary in ("", vocabulary)) for some in (self.patterns, self.excluded)
+            ]
+            self._chosen[vocabulary] = (parts[0], parts[1])
+        return self._chosen[vocabulary]
+
+    @cached_property
+    def _chosen(self) -> dict[str, tuple[tuple[CodePattern, ...], tuple[CodePattern, ...]]]:
+        return {}
 
     def as_table(self) -> dict[str, Any]:
         """Return what `read_definition` reads."""

@@ -63,8 +63,11 @@ def rounded_rates(found: scores.CalibrationTable) -> scores.CalibrationTable:
 def shown(comparison: Comparison) -> ShownComparison | None:
     """Return what may be shown of a comparison, None if that is no outcome."""
     kept = [j for j, digits in enumerate(outcome_digits(comparison.Y)) if digits is not None]
-    if not kept:
-        return None
+    return None if not kept else chosen_outcomes(comparison, kept)
+
+
+def chosen_outcomes(comparison: Comparison, kept: list[int]) -> ShownComparison:
+    """Return some outcomes of a comparison, by position."""
     return ShownComparison(
         comparison.methods,
         tuple(comparison.outcomes[j] for j in kept),

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from coaltree.records.cohort import Cohort
 from coaltree.records.labels import Labels
-from coaltree.records.privacy import outcome_digits, rounded, score_digits, shown_count, shown_parts
-from coaltree.records.publishing import calibration_rows, shown
+from coaltree.records.privacy import FEWEST, outcome_digits, rounded, score_digits, shown_count, shown_parts
+from coaltree.records.publishing import calibration_rows, chosen_outcomes, shown
 from coaltree.regression import scores
 from coaltree.regression.comparison import Comparison
 from coaltree.regression.table import Table
@@ -124,7 +124,7 @@ def _share(part: int, n: int) -> str:
 
 def _moments(values: Floats) -> str:
     known = values[~np.isnan(values)]
-    return f"{known.mean():.1f} ({known.std():.1f})" if len(known) > 10 else "not known"
+    return f"{known.mean():.1f} ({known.std():.1f})" if len(known) >= FEWEST else "not known"
 
 
 def _band(low: int, high: int) -> str:
@@ -144,23 +144,9 @@ def outcome_curves(comparison: Comparison, method: str, level: float, seed: int)
     weights = np.concatenate([np.ones((1, len(found.Y))), counts.astype(np.float64)])
     curves = []
     for j, outcome in enumerate(found.outcomes):
-        rows = [row for row in calibration_rows(_only(found, j)) if row["method"] == method]
+        rows = [row for row in calibration_rows(chosen_outcomes(found, [j])) if row["method"] == method]
         curves.append(_curves(outcome, found.Y[:, j], probability[:, j], weights, level, Table(rows)))
     return tuple(curves)
-
-
-def _only(comparison: Comparison, j: int) -> Comparison:
-    return Comparison(
-        comparison.methods,
-        (comparison.outcomes[j],),
-        comparison.Y[:, [j]],
-        comparison.folds,
-        comparison.probability[:, :, [j]],
-        comparison.score[:, :, [j]],
-        comparison.seconds,
-        comparison.n_resamples,
-        comparison.seed,
-    )
 
 
 def _curves(

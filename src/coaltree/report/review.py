@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from coaltree.records.privacy import FEWEST
 from coaltree.records.review import N_RESAMPLES, Review
 from coaltree.regression.table import Table
 from coaltree.report.blocks import figure, table, text
@@ -81,7 +82,7 @@ def review_sections(review: Review | None, figures: dict[str, Figure], level: fl
                 "calibration",
                 "Observed by predicted rates of every outcome.",
                 "Each outcome by groups of rising prediction, with 95% intervals; groups are as many as have no fewer "
-                f"than 11 events; {review.what}.",
+                f"than {FEWEST} events; {review.what}.",
             ),
         ),
         (
