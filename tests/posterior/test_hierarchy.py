@@ -9,8 +9,9 @@ from sklearn.metrics import adjusted_rand_score
 import coaltree as ct
 from coaltree.posterior import hierarchy
 from coaltree.posterior.clades import as_merges
-from coaltree.posterior.hierarchy import hierarchy_of_one, make_hierarchy, restrict, ward
-from coaltree.posterior.outliers import RARE, lineages, lone_tail, outlier_probability
+from coaltree.posterior.hierarchy import hierarchy_of_one, make_hierarchy, ward
+from coaltree.posterior.outliers import expected_merges, lineages, lone_tail, outlier_probability
+from coaltree.posterior.pairs import restrict
 from tests.reference.posteriors import jittered_posterior, make_posterior, noisy_posterior
 from tests.seeds import seed
 
@@ -79,6 +80,21 @@ def test_lone_rows_are_those_of_the_coalescent():
     assert (np.abs(found - lone_tail(n, k - 1)[np.minimum(np.arange(k + 1), k - 1)]) > 5 * error).any()
 
 
+def test_expected_merges_are_those_of_the_coalescent():
+    rng = np.random.default_rng(seed(5))
+    n, n_trees = 30, 2000
+    lone = np.zeros((n_trees, n + 1))
+    for counts in lone:
+        tree = ct.sample_tree(n, random_state=rng)
+        sizes = np.concatenate([np.ones(n, dtype=int), tree.sizes()])
+        beside = sizes[tree.children].min(axis=1) == 1
+        counts[:] = [(beside & (tree.sizes() >= size)).sum() for size in range(n + 1)]
+    mean, error = lone.mean(axis=0), lone.std(axis=0) / np.sqrt(n_trees)
+    assert (np.abs(mean - expected_merges(n))[2:] < 5 * error[2:] + 1e-12).all()
+    # The control: without the root, which holds all leaves for certain.
+    assert (np.abs(mean - expected_merges(n) + 2 / (n - 1))[2:] > 5 * error[2:]).any()
+
+
 def test_lone_rows_by_hand():
     # Five leaves in three lineages: 1 + 1 + 3 in three orders, 1 + 2 + 2 in three.
     np.testing.assert_allclose(lone_tail(5, 3), [1.0, 1.0, 0.5, 0.0])
@@ -103,6 +119,13 @@ def test_of_few_rows_a_single_one_is_no_outlier(n, rare):
     assert (make_hierarchy(jittered_posterior(X, 0.5)).outlier[0] > 0.9) == rare
 
 
+def test_a_far_pair_is_two_outliers():
+    X, _ = two_groups(0)
+    X[:2] += 500.0
+    found = make_hierarchy(jittered_posterior(X, 0.2))
+    np.testing.assert_array_equal(np.flatnonzero(found.is_outlier), [0, 1])
+
+
 def test_more_than_a_few_far_rows_are_a_cluster():
     X, _ = two_groups()
     X[:8] += 200.0
@@ -115,8 +138,7 @@ def test_rows_of_the_prior_are_seldom_outliers():
     rng = np.random.default_rng(seed(4))
     trees = [ct.sample_tree(80, random_state=rng).children[None] for _ in range(400)]
     found = np.mean([outlier_probability(tree, np.ones(1)).any() for tree in trees])
-    # The rate of one test is RARE at most, and the levels are much alike.
-    assert 0.0 < found < 2 * RARE
+    assert 0.0 < found < 0.2
 
 
 # ---- the tree and its cuts

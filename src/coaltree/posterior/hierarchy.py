@@ -30,8 +30,8 @@ from scipy.spatial.distance import squareform
 from coaltree._compile import kernel
 from coaltree.posterior.clades import as_merges
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.posterior.outliers import outlier_probability
-from coaltree.posterior.pairs import mean_ancestor_times, pair_sums
+from coaltree.posterior.outliers import find_outliers, outlier_probability
+from coaltree.posterior.pairs import mean_ancestor_times, pair_sums, restrict
 from coaltree.posterior.point import in_time_order
 from coaltree.tree import Tree, as_index
 
@@ -40,9 +40,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 MOST_ROWS = 2000
-# Outliers have this probability to be one, or more, and are no more than this share of the rows.
-LIKELY = 0.5
-MOST_OUTLIERS = 0.25
 OUTLIER = -1
 
 
@@ -71,12 +68,6 @@ class Hierarchy(NamedTuple):
         _, first, inverse = np.unique(heads[~apart], return_index=True, return_inverse=True)
         labels[~apart] = np.argsort(np.argsort(first))[inverse]
         return labels
-
-
-def find_outliers(probability: Floats) -> Bools:
-    """Which rows are outliers; none if so many seem to be that they are what the table is made of."""
-    apart = probability >= LIKELY
-    return apart if apart.mean() <= MOST_OUTLIERS else np.zeros_like(apart)
 
 
 def make_hierarchy(posterior: TreePosterior) -> Hierarchy:
@@ -152,30 +143,6 @@ def _tops(lower: Ints, n: int) -> Ints:
     for k in range(len(lower) - 1, -1, -1):
         top[lower[k]] = top[n + k]
     return top[:n]
-
-
-@kernel
-def restrict(children: Ints, times: Floats, rows: Ints) -> tuple[Ints, Floats]:
-    """Merges (M, r−1, 2) and times (M, r−1) of the trees that are left if only the r rows are kept, in their order."""
-    n_trees, n, r = len(children), children.shape[1] + 1, len(rows)
-    kept = np.empty((n_trees, r - 1, 2), np.int64)
-    kept_times = np.empty((n_trees, r - 1))
-    node = np.empty(2 * n - 1, np.int64)
-    for m in range(n_trees):
-        node[:] = -1
-        for i in range(r):
-            node[rows[i]] = i
-        done = 0
-        for k in range(n - 1):
-            left, right = node[children[m, k, 0]], node[children[m, k, 1]]
-            if left >= 0 and right >= 0:
-                kept[m, done, 0], kept[m, done, 1] = left, right
-                kept_times[m, done] = times[m, k]
-                node[n + k] = r + done
-                done += 1
-            else:
-                node[n + k] = max(left, right)
-    return kept, kept_times
 
 
 @kernel

@@ -192,3 +192,27 @@ def _sum_over_trees(place: SmallInts, leaf: SmallInts, gap: SmallInts, values: F
                     break
                 row[leaf[m, q]] += values[m, latest]
     return one_way + one_way.T
+
+
+@kernel
+def restrict(children: Ints, times: Floats, rows: Ints) -> tuple[Ints, Floats]:
+    """Merges (M, r−1, 2) and times (M, r−1) of the trees that are left if only the r rows are kept, in their order."""
+    n_trees, n, r = len(children), children.shape[1] + 1, len(rows)
+    kept = np.empty((n_trees, r - 1, 2), np.int64)
+    kept_times = np.empty((n_trees, r - 1))
+    node = np.empty(2 * n - 1, np.int64)
+    for m in range(n_trees):
+        node[:] = -1
+        for i in range(r):
+            node[rows[i]] = i
+        done = 0
+        for k in range(n - 1):
+            left, right = node[children[m, k, 0]], node[children[m, k, 1]]
+            if left >= 0 and right >= 0:
+                kept[m, done, 0], kept[m, done, 1] = left, right
+                kept_times[m, done] = times[m, k]
+                node[n + k] = r + done
+                done += 1
+            else:
+                node[n + k] = max(left, right)
+    return kept, kept_times
