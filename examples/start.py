@@ -37,8 +37,8 @@ model = ct.CoalescentClustering(random_state=0).fit(X)
 print(model.posterior_)
 
 # %%
-# The result is not one tree but a posterior: two hundred trees, drawn by two Markov chains. One tree whose clades have
-# high probabilities stands for the rest, as ``tree_``.
+# The result is not one tree but a posterior: two hundred trees, drawn by two Markov chains. One tree made of
+# all of them stands for the rest, as ``tree_``.
 #
 # The dots below are clades. The number beside a dot is the probability, in per cent, that exactly these flowers form a
 # branch of the true tree; clades below one half have no dot. Bars are 90 % intervals of the merge times.
