@@ -122,7 +122,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_an_iteration_leaves_the_law_unchanged(case, request):
     models, kind, share = CASES[case]
-    n_tables = 10 if kind == "wishart" else 40
+    n_tables = 8 if kind == "wishart" else 30
     assert discrepancy(Columns(models), kind, share, stream(request), n_tables) < LIMIT
 
 
