@@ -52,7 +52,8 @@ def main() -> None:
         f"`python -m benchmarks.raw`: coaltree {ct.__version__}, one chain of {options.iterations} iterations, "
         f"{options.burn_in} of them burn-in; {options.held} of {N_FOLDS} folds held out. Differences are ours with "
         'features="auto" minus theirs, with the standard error of a paired bootstrap of the rows. Log loss is the mean '
-        "over outcomes. Seconds are CPU time of the fits, one thread; the linear model is a part of the first.\n",
+        "over outcomes. Seconds are CPU time of the fits, one thread; the linear model is a part of the first. Sets "
+        "that are not listed here were not run at this size.\n",
     ]
     gaps: dict[str, list[float]] = {}
     for name in options.only:

@@ -13,6 +13,7 @@ from coaltree.regression.likelihood import Likelihood, OwnLikelihood
 from coaltree.regression.links import PROBIT, probability
 from coaltree.regression.preparation import scale_features, sparse_likelihood
 from coaltree.regression.prior import outcome_precision, sample_prior, wide_prior
+from coaltree.regression.spherical import PooledSpherical
 from coaltree.regression.wide import WideChain
 from tests.model.invariance import LIMIT
 from tests.regression.test_calibration import worst
@@ -115,6 +116,14 @@ def test_a_wrong_prior_of_intercepts_is_noticed():
         chain.intercept *= 20.0
 
     assert np.abs(drift(4, 50, 74, spoil)).max() > LIMIT
+
+
+def test_the_short_way_to_rescale_is_the_long_one():
+    family = PooledSpherical(0.7)
+    state = family.from_values({"variance": 0.3}, 4)
+    for c in (0.1, 1.0, 7.0):
+        assert family.log_rescale(state, c) == pytest.approx(family.rescale(state, c)[1])
+    assert family.log_rescale(state, 7.0) != pytest.approx(family.log_rescale(state, 1.0))
 
 
 def ranks(n_replicates, n, n_outcomes, burn_in, thin, n_kept=24, prior=PRIOR):

@@ -62,3 +62,8 @@ class PooledSpherical(Linear):
     def sample_prior(self, d: int, rng: np.random.Generator) -> State:
         """Draw σ."""
         return self.from_values({"variance": sample_half_t(self.scale, rng) ** 2}, d)
+
+    def log_rescale(self, state: State, c: float) -> float:
+        """log p(σ/√c) − log p(σ) − ½ log c, which a slice asks for often."""
+        width = math.sqrt(float(state.values["variance"]))
+        return log_half_t(width / math.sqrt(c), self.scale) - log_half_t(width, self.scale) - 0.5 * math.log(c)
