@@ -11,13 +11,12 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coaltree.estimators import files, mixed
+from coaltree.estimators import files, inputs, mixed
 from coaltree.frame import as_frame
-from coaltree.inference.effort import N_CHAINS
 from coaltree.model.diffusion import whiten
 from coaltree.posterior import predict
 from coaltree.posterior.apart import Apart
-from coaltree.posterior.embedding import embed, embed_new
+from coaltree.posterior.embedding import embed_new
 from coaltree.posterior.hierarchy import Hierarchy, make_hierarchy
 from coaltree.posterior.learning import learn_posterior
 from coaltree.posterior.locate import Given
@@ -25,7 +24,7 @@ from coaltree.posterior.loo import LeaveOneOut, leave_one_out
 from coaltree.posterior.partition import cluster_probability, score_clusters
 from coaltree.posterior.predict import Attachment, Fit
 from coaltree.posterior.sampling import leaf_names, sample_posterior
-from coaltree.validation import check_choice, check_count
+from coaltree.validation import check_count
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -215,7 +214,7 @@ class CoalescentClustering(
         """
         guessed = mixed.understand(X, self.columns)
         names = leaf_names(X) if guessed is None else as_frame(X).ids
-        rows = self._check_table(X) if guessed is None else mixed.check(self, X, guessed)
+        rows = inputs.check_table(self, X) if guessed is None else mixed.check(self, X, guessed)
         self.has_missing_ = bool(np.isnan(rows).any())
         self.__dict__.pop("_log_evidence", None)
         if self.n_clusters is not None and self.distance_threshold is not None:
@@ -227,7 +226,7 @@ class CoalescentClustering(
             self.covariance,
             coordinates=self.coordinates,
             leaf_noise=self.leaf_noise,
-            **self._effort(),
+            **inputs.effort(self),
             method=self.method,
             n_jobs=self.n_jobs,
             random_state=self.random_state,
@@ -249,22 +248,6 @@ class CoalescentClustering(
         hierarchy = make_hierarchy(self.posterior_)
         self.tree_, self.cut_order_, self.outlier_probability_ = hierarchy
         return self._describe()._cut(hierarchy)
-
-    def _effort(self) -> dict[str, int | None]:
-        """Return draws, warm-up, chains and thinning, former names translated."""
-        draws = self.n_particles if self.n_draws is None else self.n_draws
-        warmup = self.burn_in if self.warmup is None else self.warmup
-        effort = {"n_draws": draws, "warmup": warmup, "n_chains": self.n_chains, "thin": None}
-        if self.n_iter is not None:
-            n_iter = check_count(self.n_iter, "n_iter", at_least=1)
-            warmup = n_iter // 5 if warmup is None else check_count(warmup, "burn_in", at_least=0)
-            if warmup >= n_iter:
-                raise ValueError(f"burn_in must be below n_iter = {n_iter}, got {warmup}.")
-            n_chains = N_CHAINS if self.n_chains is None else self.n_chains
-            kept = n_chains * (n_iter - warmup)
-            draws = kept if draws is None else min(check_count(draws, "n_particles", at_least=1), kept)
-            effort |= {"n_draws": draws, "warmup": warmup, "thin": max(1, kept // draws)}
-        return effort
 
     @property
     def covariance_(self) -> Floats:
@@ -290,21 +273,6 @@ class CoalescentClustering(
                     n_jobs=self.n_jobs,
                 ).log_evidence
         return self._log_evidence
-
-    def _check_table(self, X: Any) -> Floats:
-        check_choice(self.metric, "metric", ("euclidean", "precomputed"))
-        if self.metric == "precomputed":
-            if not (isinstance(self.covariance, str) and self.covariance == "spherical"):
-                raise ValueError("metric='precomputed' needs covariance='spherical': distances do not tell directions.")
-            return embed(validate_data(self, X, dtype=np.float64, ensure_min_samples=2), self.n_dimensions)
-        table: Floats = validate_data(
-            self, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2, order="C"
-        )
-        empty = np.flatnonzero(np.isnan(table).all(axis=0))
-        if len(empty):
-            shown = getattr(self, "feature_names_in_", np.arange(table.shape[1]))[empty].tolist()
-            raise ValueError(f"X must have a value in every column, but these are all NaN: {shown}. Drop them.")
-        return table
 
     def _describe(self) -> CoalescentClustering:
         """Set what follows from the tree and the posterior alone."""

@@ -32,14 +32,15 @@ from scipy.spatial.distance import cdist
 from coaltree.inference.augment import Augmentation
 from coaltree.inference.completed import Completed
 from coaltree.inference.heavy import Tails, draw_shift, draw_tails
+from coaltree.inference.likelihoods import likelihood, marginal_likelihood
 from coaltree.inference.neighbors import nearest
 from coaltree.inference.start import N_NEAR, Near, Unknowns, apart, first_guess, first_guesses, greedy_start
 from coaltree.inference.walk import Walk
 from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
-from coaltree.model.covariance import CovarianceFamily, Fixed, Spherical, State
-from coaltree.model.diffusion import log_density, pass_up, sample_nodes, scatter
-from coaltree.model.family import Integrated, diagonal_only
+from coaltree.model.covariance import CovarianceFamily, Fixed, Spherical
+from coaltree.model.diffusion import sample_nodes, scatter
+from coaltree.model.family import diagonal_only
 from coaltree.model.roots import DenseRoot
 from coaltree.model.slice import slice_step
 from coaltree.tree import Tree
@@ -80,31 +81,6 @@ def fill(X: Floats, values: Floats) -> Floats:
     table = X.copy()
     table[np.isnan(X)] = values
     return table
-
-
-def likelihood(covariance: State, X: Floats) -> Callable[[Tree, Floats], float]:
-    """log p(X | tree, Φ, s₀) as a function of tree and leaf noise, whitened once; NaN only where Φ is diagonal."""
-    if np.isnan(X).any():
-        variances = covariance.variances()
-        return lambda tree, noise: missing.log_likelihood(tree, X, variances, noise)
-    rows, log_volume = covariance.whiten(X), 0.5 * (len(X) - 1) * covariance.log_det
-    return lambda tree, noise: log_density(tree, rows, noise) - log_volume
-
-
-def marginal_likelihood(integrated: Integrated, X: Floats) -> Callable[[Tree, Floats], float]:
-    """Likewise with Φ integrated out, up to a constant."""
-    rows = integrated.rows(X)
-
-    def log_p(tree: Tree, noise: Floats) -> float:
-        up = pass_up(tree, rows, noise)
-        log_volume: float = 0.5 * rows.shape[1] * float(np.log(up.messages.merge_variance).sum())
-        if integrated.log_marginal_of_sums is None:
-            log_marginal: float = integrated.log_marginal(up.messages.contrasts(tree))
-        else:
-            log_marginal = integrated.log_marginal_of_sums(up.sums, len(rows) - 1)
-        return log_marginal - log_volume
-
-    return log_p
 
 
 def _near_rows(rows: Floats) -> Near:

@@ -13,10 +13,11 @@ import numpy.typing as npt
 from coaltree.posterior.convergence import FEWEST_DRAWS, MOST_DIFFERENCE, MOST_R_HAT, Convergence
 from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.posterior.loo import Compared, describe
+from coaltree.posterior.loo import Compared
 from coaltree.posterior.sharing import MOST_PAIRED, mean_sharing, separated, sharing_of_rows, spread_rows
 from coaltree.report.blocks import bullets, code, facts, figure, note, table, text, widget
 from coaltree.report.columns import ColumnsResult, column_blocks
+from coaltree.report.fit import fit_blocks
 from coaltree.report.page import Block, Page, asset, packed
 from coaltree.report.tree_data import heat_data, tree_data
 from coaltree.tree import Tree
@@ -30,8 +31,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 LEVEL = 0.9
-# A row is listed as one that does not fit where one drawn like the others is as far off less often than this.
-UNLIKELY = 0.01
 CITATIONS = (
     "R. Henao and J. E. Lucas. Efficient model-based clustering with coalescents: Application to multiple outcomes "
     "using medical records data.",
@@ -152,12 +151,12 @@ def clustering_page(result: ClusteringResult) -> Page:
         page.section("Read this first", note(*result.warnings, kind="warning"))
     page.section("The tree", *_tree_blocks(result))
     if result.told is not None:
-        blocks = column_blocks(result.told, result.tree, result.support, result.n_clusters)
+        blocks = column_blocks(result.told, result.tree, result.support, result.clusters)
         page.section("What sets them apart", *blocks)
     page.section("Who belongs together", *_together_blocks(result))
     page.section("How sure is this", *_diagnostic_blocks(result))
     if result.compared is not None or result.surprise is not None:
-        page.section("Does the model fit", *_fit_blocks(result))
+        page.section("Does the model fit", *fit_blocks(result.compared, result.surprise, result.tree))
     page.section("Parameters", facts(result.parameters))
     page.section(
         "Reproduce and cite",
@@ -278,44 +277,6 @@ def _together_blocks(result: ClusteringResult) -> list[Block]:
         ),
         widget(_TOGETHER, data, "".join(asset(name) for name in _SCRIPTS), asset("clustering.css"), name="together"),
     ]
-
-
-# ---- does it fit
-
-
-def _fit_blocks(result: ClusteringResult) -> list[Block]:
-    """Models that were compared, and rows that fit none of them well."""
-    blocks = []
-    if result.compared is not None:
-        rows = [
-            {
-                "model": name,
-                "log density of left-out rows": each.elpd,
-                "difference to the best": each.difference,
-                "± (standard error)": each.difference_se,
-                "weight": each.weight,
-                "share of rows with high k̂": each.share_high_k,
-            }
-            for name, each in result.compared.items()
-        ]
-        blocks += [text(describe(result.compared)), table(rows, caption="Leave-one-out comparison, by short chains")]
-    if result.surprise is not None:
-        order = np.argsort(result.surprise)
-        odd = order[result.surprise[order] < UNLIKELY]
-        names = result.tree.names or tuple(map(str, range(result.tree.n_leaves)))
-        if len(odd):
-            blocks.append(
-                text(
-                    f"{len(odd):,} of {result.tree.n_leaves:,} rows fit badly: a row drawn like the others is as far "
-                    f"off with a probability below {UNLIKELY:g}. Each has been given the noise that it needs, so that "
-                    "it does not bend the tree, and its place in the tree means little."
-                )
-            )
-            rows = [{"row": names[i], "probability of fitting as badly": float(result.surprise[i])} for i in odd[:20]]
-            blocks.append(table(rows, caption="Rows that do not fit" + (", the first 20" if len(odd) > 20 else "")))
-        else:
-            blocks.append(text("Every row fits: none is farther off than its noise explains."))
-    return blocks
 
 
 # ---- how sure

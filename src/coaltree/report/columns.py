@@ -32,15 +32,15 @@ class ColumnsResult(NamedTuple):
     apart: Apart
 
 
-def column_blocks(told: ColumnsResult, tree: Tree, support: Floats | None, n_clusters: int) -> list[Block]:
+def column_blocks(told: ColumnsResult, tree: Tree, support: Floats | None, labels: Ints) -> list[Block]:
     """Bars of the clusters' levels, and a table of splits."""
     blocks = []
-    drawn = _drawn(told, tree, n_clusters)
+    drawn = _drawn(told, labels)
     if drawn:
         names = ", ".join(told.columns.models[j].name for j in drawn)
         blocks.append(
             figure(
-                _bars(told, tree, n_clusters, drawn),
+                _bars(told, labels, drawn),
                 alt=f"Shares of levels in each cluster, as bars, for {names}; splits.csv and the table tell the same.",
                 caption="Shares of levels in each cluster; the columns in which clusters differ most. All: all rows.",
             )
@@ -82,9 +82,8 @@ def _split_rows(told: ColumnsResult, tree: Tree, support: Floats | None, shares:
     return rows
 
 
-def _drawn(told: ColumnsResult, tree: Tree, n_clusters: int) -> list[int]:
+def _drawn(told: ColumnsResult, labels: Ints) -> list[int]:
     """Columns with levels in which clusters differ most, by the distance of their shares from those of all rows."""
-    labels = tree.cut(n_clusters=n_clusters)
     gaps = {}
     for j, model in enumerate(told.columns.models):
         if model.n_levels:
@@ -103,13 +102,12 @@ def _shares(values: Floats, labels: Ints, n_levels: int) -> Floats:
         return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
-def _bars(told: ColumnsResult, tree: Tree, n_clusters: int, drawn: list[int]) -> Figure:
+def _bars(told: ColumnsResult, labels: Ints, drawn: list[int]) -> Figure:
     from matplotlib.figure import Figure
 
     from coaltree.plots.layout import INK, PALETTE
 
-    labels = tree.cut(n_clusters=n_clusters)
-    order = np.argsort(-np.bincount(labels), kind="stable")[:_MOST_CLUSTERS]
+    order = np.argsort(-np.bincount(labels[labels >= 0]), kind="stable")[:_MOST_CLUSTERS]
     names = ["all", *(str(k + 1) for k in order)]
     wide = min(3, len(drawn))
     tall = -(-len(drawn) // wide)
