@@ -143,7 +143,7 @@ def run_spark(events: Path) -> dict[str, float]:
 
 
 def read_log(log: Path) -> tuple[str, int]:
-    """Return the longest plan, that of the counting, and the bytes that all queries shuffled, from Spark's event log."""
+    """Return the longest plan, that of the counting, and the bytes that all queries shuffled, from Spark's events."""
     plan, shuffled = "", 0
     for file in log.rglob("*"):
         for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else []:

@@ -265,13 +265,9 @@ class CoalescentClustering(
             self._log_evidence = self.posterior_.log_evidence
             known = not self.has_missing_ and (self.columns_ is None or not self.columns_.is_latent)
             if known and len(self.completed_) <= MOST_FOR_EVIDENCE and math.isnan(self._log_evidence):
-                self._log_evidence = sample_posterior(
-                    self.completed_,
-                    self.compact_covariance_,
-                    leaf_noise=self.leaf_noise_,
-                    n_particles=100,
-                    n_jobs=self.n_jobs,
-                ).log_evidence
+                how: dict[str, Any] = {"leaf_noise": self.leaf_noise_, "n_particles": 100, "n_jobs": self.n_jobs}
+                sampled = sample_posterior(self.completed_, self.compact_covariance_, **how)
+                self._log_evidence = sampled.log_evidence
         return self._log_evidence
 
     def _describe(self) -> CoalescentClustering:
