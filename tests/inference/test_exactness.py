@@ -117,6 +117,8 @@ def test_the_papers_literal_weight_fails():
     assert disagreement(estimate, error, exact) > 6
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("method", METHODS)
 def test_conditional_smc_leaves_the_posterior_alone(method):
     """Particle Gibbs with few particles, often resampled: its long-run averages are the exact posterior's.

@@ -80,12 +80,14 @@ def test_noise_of_its_own_is_summed_out():
 
 def test_density_without_a_row_is_that_of_a_fit_without_it():
     X = ct.sample_data(ct.sample_tree(20, random_state=seed(1)), 3, leaf_noise=0.05, random_state=seed(2))
-    learned = ct.learn_posterior(X, "diagonal", random_state=seed(0))
+    learned = ct.learn_posterior(X, "diagonal", n_draws=100, warmup=60, thin=2, random_state=seed(0))
     found = learned.leave_one_out()
     assert np.quantile(found.pareto_k, 0.9) < loo.HIGH_K
     assert found.p_loo > 0
     for i in (0, 5, 11):
-        rest = ct.learn_posterior(np.delete(X, i, axis=0), "diagonal", random_state=seed(0))
+        rest = ct.learn_posterior(
+            np.delete(X, i, axis=0), "diagonal", n_draws=100, warmup=60, thin=2, random_state=seed(0)
+        )
         fit = predict.make_fit(rest.posterior, np.delete(X, i, axis=0), rest.covariances, rest.leaf_noises)
         expected = predict.log_predictive(fit, X[i : i + 1])[0]
         assert found.log_density[i] == pytest.approx(expected, abs=0.25)

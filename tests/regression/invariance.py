@@ -30,7 +30,7 @@ def simulate(n_outcomes, rng, link=PROBIT, n=N):
 def statistics(hyper, theta, likelihood):
     found = [np.log(hyper.spread), theta[0, 0], theta[:, 0].std(), theta[-1, 1], theta[:, 2].mean()]
     if hyper.unknowns is not None:
-        tree, covariance, noise, _ = hyper.unknowns
+        tree, covariance, noise = hyper.unknowns[:3]
         phi = covariance.matrix()
         found += [
             np.log(tree.times[-1]),

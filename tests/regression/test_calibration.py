@@ -15,7 +15,7 @@ N_KEPT = 24
 def quantities(state):
     """One number for each unknown: tree (height, depth of a pair, first merge), Φ, σ, s₀, τ, β, μ."""
     hyper, theta = state
-    tree, covariance, noise, _ = hyper.unknowns
+    tree, covariance, noise = hyper.unknowns[:3]
     phi = covariance.matrix()
     return np.array(
         [

@@ -37,7 +37,7 @@ def test_precision_is_that_of_the_density(n_outcomes):
     if n_outcomes == 1:
         arguments = (None, None, 0.0, hyper.spread, PRIOR.intercept_sd)
     else:
-        tree, covariance, noise, _ = hyper.unknowns
+        tree, covariance, noise = hyper.unknowns[:3]
         arguments = (tree, covariance.matrix(), noise[0], hyper.spread, PRIOR.intercept_sd)
     expected = twin.log_prior(theta, *arguments) - twin.log_prior(other, *arguments)
     assert quadratic(theta, matrix) - quadratic(other, matrix) == pytest.approx(expected, rel=1e-8)

@@ -74,7 +74,7 @@ def statistics(hyper, theta, labels):
     found = [np.log(hyper.spread), theta[0, 0], theta[-1, 1], theta[:, 2].mean(), hyper.df]
     found += [np.log(hyper.widths[0]), np.log(hyper.widths).mean(), np.log(np.abs(theta[0, 1]))]
     if hyper.unknowns is not None:
-        tree, covariance, noise, _ = hyper.unknowns
+        tree, covariance, noise = hyper.unknowns[:3]
         found += [np.log(tree.times[-1]), np.log(tree.times).mean(), np.log(tree.cophenetic()[0, 1])]
         found += [np.log(noise[0]), np.log(covariance.values["variance"]), np.log(np.ptp(theta[:, 1]))]
     found = np.array(found)

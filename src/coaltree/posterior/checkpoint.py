@@ -137,23 +137,14 @@ def _unpack(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
     for name, array in part("completed.").items():
         setattr(chain.completed, name, array)
     values = part("draws.value ")
-    own = (
-        [(noise, float(df)) for noise, df in zip(arrays["draws.own_noise"], arrays["draws.df"], strict=True)]
-        if ("draws.own_noise" in arrays)
-        else None
-    )
     chain.draws = [
-        Draw(
-            children,
-            times,
-            _plain({name: each[k] for name, each in values.items()}),
-            *numbers.tolist(),
-            *(() if own is None else own[k]),
-        )
+        Draw(children, times, _plain({name: each[k] for name, each in values.items()}), *numbers.tolist())
         for k, (children, times, numbers) in enumerate(
             zip(*(arrays.get(f"draws.{name}", np.empty(0)) for name in ("children", "times", "numbers")), strict=True)
         )
     ]
+    for k, (noise, df) in enumerate(zip(arrays.get("draws.own_noise", ()), arrays.get("draws.df", ()), strict=True)):
+        chain.draws[k] = chain.draws[k]._replace(own_noise=noise, df=float(df))
     for k, (latent, cuts) in enumerate(zip(arrays.get("latent", ()), arrays.get("latent cuts", ()), strict=True)):
         place = k * chain.settings.keep_latent
         chain.draws[place] = chain.draws[place]._replace(latent=latent, cuts=cuts)

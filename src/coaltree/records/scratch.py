@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import atexit
 import os
+import platform
 import re
 import secrets
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,7 +64,7 @@ def sweep(parent: Path) -> None:
 
 
 def _host() -> str:
-    return re.sub(r"[^0-9a-zA-Z_.]", "_", socket.gethostname()) or "host"
+    return re.sub(r"[^0-9a-zA-Z_.]", "_", platform.node()) or "host"
 
 
 def _is_alive(process: int) -> bool:
