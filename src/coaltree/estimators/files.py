@@ -100,7 +100,7 @@ def _restore(contents: dict[str, Any], model: Any) -> None:
         model.leaf_noises_ = np.broadcast_to(model.leaf_noises_, (len(model.leaf_noises_), len(model.leaf_noise_)))
     for name in _OWN_NOISE:
         setattr(model, name, contents.get(name))
-    model.incomplete_ = np.asarray(contents.get("incomplete_", np.zeros(len(model.leaf_noise_))), dtype=bool)
+    model.incomplete_ = contents.get("incomplete_", np.zeros(len(model.leaf_noise_), dtype=bool))
     compared = contents.get("compare")
     model.compare_ = None if compared is None else {str(name): Compared(*map(float, row)) for name, *row in compared}
     model.has_missing_, model.finished_ = bool(contents.get("missing", False)), bool(contents.get("finished", True))
@@ -134,6 +134,8 @@ def _check(model: Any) -> int:
     table = model.completed_.shape
     if len(table) != 2:
         raise ValueError(f"completed_ must be a table, got shape {table}.")
+    if np.shape(model.outlier_probability_) != (n,):
+        raise ValueError(f"outlier_probability_ must have {n} numbers, got {np.shape(model.outlier_probability_)}.")
     d, draws = table[1], {name: len(np.atleast_1d(getattr(model, name))) for name in _DRAWS}
     if not set(draws.values()) <= {1, len(model.posterior_)}:
         raise ValueError(f"there must be one draw, or one for each of {len(model.posterior_)} trees, got {draws}.")
@@ -144,11 +146,11 @@ def _check(model: Any) -> int:
         "labels_": (n,),
         "probabilities_": (n,),
         "outlier_probability_": (n,),
+        "incomplete_": (n,),
         "cut_order_": (int((~find_outliers(model.outlier_probability_)).sum()) - 1,),
     }
     shapes["leaf_noises_"] = (draws["leaf_noises_"], n)
     shapes["covariances_"] = (draws["covariances_"], d, d)[: 2 if model.covariances_.ndim == 2 else 3]
-    shapes["incomplete_"] = (n,)
     if model.new_noises_ is not None:
         shapes |= {"new_noises_": (len(model.posterior_),), "surprise_": (n,), "tails_": (len(model.posterior_), 2)}
     for name, wanted in shapes.items():
@@ -157,6 +159,8 @@ def _check(model: Any) -> int:
             raise ValueError(f"{name} must be numbers of shape {wanted}, got shape {value.shape} of {value.dtype}.")
         if not np.isfinite(value).all():
             raise ValueError(f"{name} must be finite.")
+    if model.new_noises_ is not None and not min(model.new_noises_.min(), model.tails_.min()) > 0.0:
+        raise ValueError("new_noises_ and tails_ must be positive.")
     found = np.unique(model.labels_)
     found = found[found != OUTLIER]
     if model.tree_.n_leaves != n or not found.size or not np.array_equal(found, np.arange(found.size)):
