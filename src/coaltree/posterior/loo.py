@@ -38,8 +38,10 @@ from coaltree.posterior.places import NEGLIGIBLE, add_logs, integrate, log_bound
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# Of more rows so many are held out, and of more draws so many are asked: enough to tell models apart.
-MOST_ROWS, MOST_DRAWS = 400, 100
+# Of more rows so many are held out, and of more draws so many are asked: enough to tell models apart. A row takes time
+# that grows with the tree, so of very many rows fewer are held out: about so many edges are looked at in all.
+MOST_ROWS, FEWEST_ROWS, MOST_DRAWS = 400, 50, 100
+MOST_VISITS = 400_000_000
 # Where noise is summed out, which takes several times as long, half as many.
 MOST_DRAWS_OF_OWN_NOISE = 50
 # A sum over noise ends where a term is below e^(−LITTLE) of it.
@@ -81,8 +83,9 @@ def leave_one_out(
     Rows with missing entries are not held out.
     """
     rows = np.flatnonzero(~np.isnan(X).any(axis=1))
-    if len(rows) > MOST_ROWS:
-        rows = np.sort(np.random.default_rng(0).choice(rows, MOST_ROWS, replace=False))
+    n_rows = min(max(MOST_VISITS // (MOST_DRAWS * len(X)), FEWEST_ROWS), MOST_ROWS)
+    if len(rows) > n_rows:
+        rows = np.sort(np.random.default_rng(0).choice(rows, n_rows, replace=False))
     if len(rows) < 2:
         raise ValueError("leave-one-out needs at least two rows without missing entries.")
     filled = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
