@@ -157,6 +157,16 @@ def test_normal_data_need_no_tails():
     assert learned.surprise.min() > 0.01
 
 
+def test_rows_that_agree_in_everything_leave_little_noise():
+    """Tied values drive noise to nothing; it stays at its bound instead of running off."""
+    rng = np.random.default_rng(seed(7))
+    X = np.round(2.0 * ct.sample_data(ct.sample_tree(30, random_state=rng), 6, random_state=rng))
+    X[:6] = X[0]
+    learned = ct.learn_posterior(X, "diagonal", leaf_noise="robust", n_draws=40, warmup=150)
+    assert np.isfinite(learned.trace["log_joint"]).all()
+    assert learned.trace["leaf_noise"].min() >= 0.99 * heavy.SMALLEST_NOISE
+
+
 def test_greedy_trees_have_one_noise():
     X = ct.sample_data(ct.sample_tree(8, random_state=1), 2, random_state=2)
     with pytest.raises(ValueError, match="leaf_noise"):

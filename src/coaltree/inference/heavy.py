@@ -34,6 +34,9 @@ Floats = npt.NDArray[np.float64]
 DF_SHAPE, DF_RATE = 2.0, 0.1
 LEAST_DF, MOST_DF = 0.5, 200.0
 FIRST_DF = 4.0
+# Leaf noise below this is nothing beside rounding; the bound keeps a flat tail from wandering off.
+LOG_SMALLEST = -40.0
+SMALLEST_NOISE = math.exp(LOG_SMALLEST)
 # Rows start with a noise of their own if the next row is farther than the median, squared, by more than this.
 FAR = 30.0
 
@@ -59,12 +62,13 @@ def _slice_leaf(state: Local, leaf: int, shape: float, scale: float, stream: Str
     d = float(state.mean.shape[1])
     rest = state.above_variance[leaf] + state.time[state.parent[leaf]]
     eps = squared_distance(state.mean, leaf, state.above_mean, leaf)
-    now = math.log(state.variance[leaf])
+    now = max(math.log(state.variance[leaf]), LOG_SMALLEST)
     level = _log_posterior(now, rest, eps, d, shape, scale) - exponential(stream)
     low = now - uniform(stream)
     high = low + 1.0
-    while _log_posterior(low, rest, eps, d, shape, scale) > level:
+    while low > LOG_SMALLEST and _log_posterior(low, rest, eps, d, shape, scale) > level:
         low -= 1.0
+    low = max(low, LOG_SMALLEST)
     while _log_posterior(high, rest, eps, d, shape, scale) > level:
         high += 1.0
     while low < high:
@@ -111,7 +115,7 @@ def log_multipliers(w: Floats, df: float) -> float:
 def draw_tails(noise: Floats, tails: Tails, rng: np.random.Generator) -> Tails:
     """s₀ and ν given the noise of every row: a gamma draw, and a slice in log ν."""
     n, shape = len(noise), 0.5 * tails.df
-    scale = rng.gamma(n * shape + 1.0) / (1.0 + shape * float((1.0 / noise).sum()))
+    scale = max(rng.gamma(n * shape + 1.0) / (1.0 + shape * float((1.0 / noise).sum())), SMALLEST_NOISE)
     w = noise / scale
 
     def log_density(log_df: float) -> float:
@@ -128,7 +132,7 @@ def draw_shift(first: float, noise: Floats, tails: Tails, rng: np.random.Generat
     """δ of (t, s) → (t − δ, s + δ), which leaves the likelihood alone: a slice. `first` is the first merge time."""
     n, shape = len(noise), 0.5 * tails.df
     rate = 0.5 * n * (n - 1)
-    lower, upper = -float(noise.min()), first
+    lower, upper = min(SMALLEST_NOISE - float(noise.min()), 0.0), first
     reach = upper - lower
 
     def log_density(shift: float) -> float:

@@ -31,7 +31,7 @@ from scipy.spatial.distance import cdist
 
 from coaltree.inference.augment import Augmentation
 from coaltree.inference.completed import Completed
-from coaltree.inference.heavy import Tails, draw_shift, draw_tails
+from coaltree.inference.heavy import SMALLEST_NOISE, Tails, draw_shift, draw_tails
 from coaltree.inference.likelihoods import likelihood, marginal_likelihood
 from coaltree.inference.neighbors import nearest
 from coaltree.inference.start import N_NEAR, Near, Unknowns, apart, first_guess, first_guesses, greedy_start
@@ -47,8 +47,6 @@ from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
 
-# Leaf noise below this is nothing beside rounding; the bound keeps a flat tail from wandering off.
-SMALLEST_NOISE = math.exp(-40.0)
 AUTO, GREEDY = "auto", "greedy"
 __all__ = ["Chain", "Settings", "Unknowns", "first_guess", "first_guesses", "iterate"]
 # Draws of missing entries and moves of the tree in turn, an iteration; of many rows, once.

@@ -20,7 +20,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.inference.learn import SMALLEST_NOISE
+from coaltree.inference.heavy import SMALLEST_NOISE
 from coaltree.model.diffusion import log_likelihood
 from coaltree.regression.coefficients import Gaussian, Pilot, Point, approximate, evaluate, expansion
 from coaltree.regression.likelihood import Likelihood

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.special import gammaln
 
 from coaltree.inference import learn
-from coaltree.inference.learn import SMALLEST_NOISE
+from coaltree.inference.heavy import SMALLEST_NOISE
 from coaltree.model.family import log_inverse_gamma, sample_inverse_gamma
 from coaltree.model.pooled import log_half_t
 from coaltree.model.slice import slice_step
