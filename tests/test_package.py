@@ -65,7 +65,7 @@ coaltree.metrics.subtree_score(tree, [0, 1] * 4)
 coaltree.log_joint(tree, coaltree.sample_data(tree, 2, random_state=0))
 """
 DEMO = """
-from coaltree.cli import demo
+from coaltree.results import iris as demo
 flowers = demo.load_flowers()
 demo.summarise(flowers, demo.fit_trees(flowers, {0.8: 0.0}, demo.N_WARM_UP, 0), 0)
 """

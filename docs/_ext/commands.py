@@ -65,7 +65,7 @@ class Command(SphinxDirective):
 
 
 class Written(SphinxDirective):
-    """`{written} coaltree.cli.cluster`: the files that a command writes, from the list it prints itself."""
+    """`{written} coaltree.results.clustering`: the files that a command writes, from the list it prints itself."""
 
     required_arguments = 1
 

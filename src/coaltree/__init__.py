@@ -8,10 +8,12 @@
 (6,)
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from coaltree import metrics, model
 from coaltree._version import __version__
+from coaltree.errors import CoaltreeError
 from coaltree.inference.greedy import greedy_tree
 from coaltree.inference.refine import refine
 from coaltree.model.coalescent import log_prior, sample_tree
@@ -22,6 +24,7 @@ from coaltree.posterior.sampling import sample_posterior
 from coaltree.tree import Tree
 
 if TYPE_CHECKING:
+    from coaltree import results
     from coaltree.estimators.cluster import cluster
     from coaltree.estimators.clustering import CoalescentClustering
     from coaltree.estimators.probit import CoalescentProbit
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CoalescentClustering",
     "CoalescentProbit",
+    "CoaltreeError",
     "Tree",
     "TreePosterior",
     "__version__",
@@ -40,27 +44,26 @@ __all__ = [
     "metrics",
     "model",
     "refine",
+    "results",
     "sample_data",
     "sample_posterior",
     "sample_tree",
 ]
 
+# Imported when first asked for: scikit-learn's base classes are slow to load.
+_LATER = {
+    "CoalescentClustering": "coaltree.estimators.clustering",
+    "CoalescentProbit": "coaltree.estimators.probit",
+    "cluster": "coaltree.estimators.cluster",
+    "results": "coaltree.results",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import the estimators when they are first asked for: scikit-learn's base classes are slow to load."""
-    if name == "CoalescentClustering":
-        from coaltree.estimators.clustering import CoalescentClustering
-
-        return CoalescentClustering
-    if name == "CoalescentProbit":
-        from coaltree.estimators.probit import CoalescentProbit
-
-        return CoalescentProbit
-    if name == "cluster":
-        from coaltree.estimators.cluster import cluster
-
-        return cluster
-    raise AttributeError(f"module 'coaltree' has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module 'coaltree' has no attribute {name!r}")
+    module = import_module(_LATER[name])
+    return module if name == "results" else getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -7,28 +7,30 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from coaltree import _npy, cells
 from coaltree.cells import NUMBER
+from coaltree.errors import TableError
 from coaltree.frame import Column, Frame, as_frame, from_parsed, listed
+
+Floats = npt.NDArray[np.float64]
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".tab", ".txt")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet", ".pq", ".feather", ".xlsx", ".h5ad", ".npy")
+MOST_NAMED = 6
 _DELIMITERS = (",", "\t", ";")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _ID_NAME = re.compile(
     r"(?i)(id|ids|key|uid|uuid|row_?names?|row_?id|name|names|sample|index)|.*[_ .-]ids?|[a-z0-9]+(Id|ID)"
 )
-
-
-class TableError(Exception):
-    """The table cannot be used; the message says why and what to do."""
 
 
 class Raw(NamedTuple):
@@ -38,6 +40,86 @@ class Raw(NamedTuple):
     notes: list[str]
     row_names: str | None = None  # a column that the file itself marks as row names
     texts: Mapping[str, list[str]] = {}  # cells as they stand in the file, so that names keep their zeros
+
+
+class Table(NamedTuple):
+    """A table whose rows have names and whose columns were chosen."""
+
+    frame: Frame
+    notes: tuple[str, ...]  # what was decided on the way, for the reader
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Names of the rows."""
+        return self.frame.ids or ()
+
+    @property
+    def X(self) -> Floats:
+        """All cells as numbers, levels by their places, (n, d)."""
+        return self.frame.matrix()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return self.frame.names
+
+
+def read_table(
+    source: Any,
+    id_column: str | None = None,
+    features: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    header: bool | None = None,
+    drop_missing: bool = False,
+) -> Table:
+    """Read a table with columns of any kind to be clustered.
+
+    Parameters
+    ----------
+    source : path, DataFrame or array
+        A file whose name ends in one of `coaltree.reading.SUFFIXES`, or a table in memory.
+    id_column : str, optional
+        Column with the names of the rows. By default the first column if it has no name, as R and pandas write row
+        names, or, of a file, one that differs in every row and is text or named like ids; otherwise rows are numbered
+        from 1.
+    features, drop : sequences of str
+        Columns to keep, or to leave out; at most one of the two.
+    header : bool, optional
+        Whether the first line names the columns; by default it does unless all of it is numbers.
+    drop_missing : bool
+        Leave out rows with missing values; else they stay, as NaN.
+    """
+    table = _chosen(read_raw(source, header), id_column, features, drop, recognise=is_path(source) and not features)
+    for column in table.frame.columns:
+        if np.isinf(column.values).any():
+            raise TableError(f"Column {column.name!r} holds infinite values. Correct them or leave it out with --drop.")
+    table = _settle_missing(table, drop_missing)
+    n = table.frame.n_rows
+    if n < 2:
+        raise TableError(f"The table has {n} row{'s' * (n != 1)} left; a tree needs at least 2.")
+    return table
+
+
+def read_any(source: Any, id_column: str | None = None, drop: Sequence[str] = ()) -> Table:
+    """Read a table of any columns and any number of rows, whose ids are those that are named."""
+    return _chosen(read_raw(source), id_column, (), drop, recognise=False)
+
+
+def read_raw(source: Any, header: bool | None = None) -> Raw:
+    """Return the table of a file, or one in memory, before anything is chosen."""
+    if isinstance(source, Raw):
+        return source
+    return read_frame(Path(source), header) if is_path(source) else Raw(as_frame(source), [])
+
+
+def is_path(source: Any) -> bool:
+    """Whether a table is given by the name of its file."""
+    return isinstance(source, str | os.PathLike)
+
+
+def split_names(texts: Sequence[str]) -> list[str]:
+    """Return names given as `a,b` or in several texts; a name that holds a comma is quoted as in CSV."""
+    return [name.strip() for row in csv.reader(texts, skipinitialspace=True) for name in row if name.strip()]
 
 
 def read_frame(path: Path, header: bool | None = None) -> Raw:
@@ -292,3 +374,49 @@ def check_names(ids: Sequence[str], id_column: str) -> tuple[str, ...]:
             )
         seen[name] = i
     return tuple(ids)
+
+
+# ---- choosing
+
+
+def _chosen(raw: Raw, id_column: str | None, features: Sequence[str], drop: Sequence[str], recognise: bool) -> Table:
+    if features and drop:
+        raise TableError("--features and --drop exclude each other: give one of them.")
+    names = raw.frame.names
+    for option, wanted in (("--features", features), ("--drop", drop)):
+        unknown = [name for name in wanted if name not in names]
+        if unknown:
+            raise TableError(f"{option} names {listed(unknown)}, not in the table. Its columns: {listed(names)}.")
+    frame, ids, notes = choose_ids(raw, id_column, recognise)
+    named = {column.name: column for column in frame.columns}
+    columns = [named[name] for name in dict.fromkeys(features or named) if name in named and name not in drop]
+    if not columns:
+        raise TableError("No column is left to cluster by. Keep at least one with --features or --drop.")
+    return Table(frame.keep(columns)._replace(ids=ids), (*raw.notes, *notes))
+
+
+def _settle_missing(table: Table, drop: bool) -> Table:
+    """Leave out rows with missing values if asked to; else say how many values the model will have to infer."""
+    missing = np.isnan(table.X)
+    if drop:
+        missing &= ~missing.all(axis=0)  # columns without any value are left out whatever happens to rows
+    rows = np.asarray(missing.any(axis=1))
+    if not rows.any():
+        return table
+    if drop:
+        told = f"{rows.sum():,} of {len(rows):,} rows had missing values and were left out."
+        return Table(table.frame.rows(np.flatnonzero(~rows)), (*table.notes, told))
+    counts = missing.sum(axis=0)
+    order = [j for j in np.argsort(-counts, kind="stable") if counts[j]]
+    worst = [f"{table.features[j]!r} ({counts[j]:,})" for j in order[:MOST_NAMED]]
+    notes = [
+        f"Missing values: {missing.sum():,}, in {rows.sum():,} of {len(rows):,} rows, inferred with the tree; by "
+        f"column: {', '.join(worst)}. --drop-missing leaves those rows out."
+    ]
+    bare = [table.ids[i] for i in np.flatnonzero(missing.all(axis=1))]
+    if bare:
+        notes.append(
+            f"Rows without any value keep their place, but can be anywhere in the tree: {listed(bare)}. "
+            "--drop-missing leaves them out."
+        )
+    return Table(table.frame, (*table.notes, *notes))

@@ -7,17 +7,16 @@ import re
 import shlex
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 import coaltree as ct
 from coaltree import formats
-from coaltree.cli import app, cluster
-from coaltree.cli.fit import FitOptions, fit_table
-from coaltree.frame import as_frame
+from coaltree.cli import app
 from coaltree.inference import running
-from coaltree.model.guess import guess_columns
 from coaltree.posterior.hierarchy import make_hierarchy
+from coaltree.results.clustering import MEANING
 
 N = 14
 NASTY = "</script><img src=x onerror=alert(1)>"
@@ -69,9 +68,9 @@ def read_csv(path):
 
 def test_writes_its_files_and_nothing_else(run):
     out, result, _ = run
-    assert sorted(path.name for path in out.iterdir()) == sorted(cluster.MEANING)
+    assert sorted(path.name for path in out.iterdir()) == sorted(MEANING)
     assert sorted(path.name for path in out.parent.iterdir()) == ["my table.csv", "result"]
-    assert all(name in result.output for name in cluster.MEANING)
+    assert all(name in result.output for name in MEANING)
     assert "Columns are standardised" in result.output
 
 
@@ -258,9 +257,9 @@ def test_greedy_tree_of_an_incomplete_table(tmp_path):
 
 
 def test_many_rows_have_files_of_a_bounded_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "MOST_PAIRED", 30)
+    monkeypatch.setattr("coaltree.results.clustering.MOST_PAIRED", 30)
     monkeypatch.setattr("coaltree.posterior.sharing.spread_rows.__defaults__", (20,))
-    monkeypatch.setattr("coaltree.cli.results._MOST_NEXUS_LEAVES", 120)
+    monkeypatch.setattr("coaltree.results.folder._MOST_NEXUS_LEAVES", 120)
     np.save(tmp_path / "t.npy", np.random.default_rng(0).normal(size=(40, 2)))
     result = invoke("cluster", tmp_path / "t.npy", "--out", tmp_path / "out", "--n-clusters", 3, *QUICK)
     assert result.exit_code == 0, result.output
@@ -316,19 +315,35 @@ def test_doubts_are_the_same_everywhere(tmp_path):
 # ---- pieces
 
 
-def test_the_fit_is_the_estimator_s():
+def test_the_fit_is_the_estimator_s(tmp_path):
+    """A DataFrame in Python gives the folder that the command writes from its file, and the estimator's trees."""
     X = np.random.default_rng(0).normal(size=(30, 2)) + 6.0 * (np.arange(30) % 2)[:, None]
     names = tuple(f"row {i}" for i in range(30))
-    frame = as_frame(X)
-    guessed = guess_columns(frame, standardise=False)
-    fitted = fit_table(frame, guessed, names, FitOptions(n_draws=20, warmup=20, standardise=False, n_jobs=1))
+    frame = pd.DataFrame(X, index=names, columns=["x", "y"])
+    found = ct.results.cluster(frame, tmp_path / "python", n_draws=20, warmup=20, standardise=False)
     model = ct.CoalescentClustering(n_draws=20, warmup=20, random_state=0).fit(X)
-    assert fitted.posterior.names == names
-    assert fitted.tree.names == names
-    np.testing.assert_array_equal(fitted.posterior.times, model.posterior_.times)
-    np.testing.assert_array_equal(fitted.tree.children, model.tree_.children)
-    assert fitted.n_clusters == model.n_clusters_ == 2
-    np.testing.assert_array_equal(fitted.covariance, model.compact_covariance_)
+    fitted = found.model
+    assert fitted.posterior_.names == fitted.tree_.names == names
+    np.testing.assert_array_equal(fitted.posterior_.times, model.posterior_.times)
+    np.testing.assert_array_equal(fitted.tree_.children, model.tree_.children)
+    assert fitted.n_clusters_ == model.n_clusters_ == 2
+    np.testing.assert_array_equal(fitted.compact_covariance_, model.compact_covariance_)
+    frame.to_csv(tmp_path / "t.csv")
+    assert (
+        invoke("cluster", tmp_path / "t.csv", "--out", tmp_path / "command", *QUICK, "--no-standardise").exit_code == 0
+    )
+    for name in set(MEANING) - {"report.html", "summary.json"}:  # these say where the table was
+        assert (tmp_path / "python" / name).read_bytes() == (tmp_path / "command" / name).read_bytes(), name
+
+
+def test_python_says_nothing_unless_asked(tmp_path, capfd):
+    X = np.random.default_rng(0).normal(size=(8, 2))
+    ct.results.cluster(X, tmp_path / "out", n_draws=4, warmup=4)
+    assert capfd.readouterr() == ("", "")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "The same call of coaltree.results.cluster" in page
+    with pytest.raises(ct.CoaltreeError, match="exists"):
+        ct.results.cluster(X, tmp_path / "out", n_draws=4, warmup=4)
 
 
 def test_a_mixed_table_keeps_its_rows(tmp_path):

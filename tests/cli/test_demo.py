@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 import coaltree as ct
 from coaltree import formats
-from coaltree.cli import app, demo
+from coaltree.cli import app
+from coaltree.results.iris import DENDROGRAM, DENSITREE, MEANING, SCALES
 
 N_PARTICLES = 40
 
@@ -37,9 +38,9 @@ def summary(run):
 
 def test_writes_its_files_and_nothing_else(run):
     out, result = run
-    assert sorted(path.name for path in out.iterdir()) == sorted(demo.FILES)
+    assert sorted(path.name for path in out.iterdir()) == sorted(MEANING)
     assert [path.name for path in out.parent.iterdir()] == [out.name]
-    assert all(name in result.output for name in demo.FILES)
+    assert all(name in result.output for name in MEANING)
     assert str(out) in result.output.replace("\n", "")
 
 
@@ -48,7 +49,7 @@ def test_summary(summary):
     assert summary["version"] == ct.__version__
     assert summary["seed"] == 3
     assert summary["parameters"]["n_particles"] == N_PARTICLES
-    assert summary["parameters"]["scale"] in demo.SCALES
+    assert summary["parameters"]["scale"] in SCALES
     assert np.isfinite(summary["log_evidence"])
     assert 1 <= summary["ess"] <= N_PARTICLES
     assert all(0.5 <= clade["support"] <= 1 for clade in summary["clades"])
@@ -70,7 +71,7 @@ def test_posterior_and_tree_agree_with_the_summary(run, summary):
 
 
 def test_pictures_show_something(run):
-    for name in (demo.DENDROGRAM, demo.DENSITREE):
+    for name in (DENDROGRAM, DENSITREE):
         picture = imread(run[0] / name)
         assert min(picture.shape[:2]) > 500
         assert np.mean(picture[..., :3] < 0.9) > 0.01
@@ -85,10 +86,10 @@ def test_table(run):
 
 def test_same_seed_writes_the_same_bytes_over_the_old_ones(run):
     out, _ = run
-    before = {name: (out / name).read_bytes() for name in demo.FILES}
+    before = {name: (out / name).read_bytes() for name in MEANING}
     (out / "tree.nwk").write_text("spoilt")
     assert invoke("demo", "--out", out, "--particles", N_PARTICLES, "--seed", 3).exit_code == 0
-    assert {name: (out / name).read_bytes() for name in demo.FILES} == before
+    assert {name: (out / name).read_bytes() for name in MEANING} == before
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from coaltree.cli.folder import SUMMARY, FolderError, replaced_folder
+from coaltree.results.folder import SUMMARY, FolderError, replaced_folder
 
 COMMAND = "coaltree something"
 

@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 
 import coaltree as ct
 from coaltree import formats
-from coaltree.cli import app, regress
-from coaltree.cli.pairing import read_data
-from coaltree.cli.table import TableError
+from coaltree.cli import app
+from coaltree.errors import TableError
+from coaltree.regression.pairing import read_data
+from coaltree.results.regression import MEANING, choose_baselines
 from tests.seeds import seed
 
 OUTCOMES = ("death", "stroke", "angina, unstable", "ulcer")
@@ -67,9 +68,9 @@ def run(tables, tmp_path_factory):
 
 def test_writes_its_files_and_nothing_else(run):
     out, result = run
-    assert sorted(path.name for path in out.iterdir()) == sorted(regress.MEANING)
+    assert sorted(path.name for path in out.iterdir()) == sorted(MEANING)
     assert [path.name for path in out.parent.iterdir()] == [out.name]
-    assert all(name in result.output for name in regress.MEANING)
+    assert all(name in result.output for name in MEANING)
     assert "1 of 600 labels are missing" in result.text
     assert "1 rows are in the outcomes only" in result.text
 
@@ -163,7 +164,7 @@ def test_interrupted_comparison_leaves_the_fit(tables, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(regress, "_compare", interrupt)
+    monkeypatch.setattr("coaltree.results.regression._compare", interrupt)
     x, y = tables[:2]
     out = tmp_path / "out"
     result = invoke("regress", "--features", x, "--outcomes", y, "--id-column", "id", "--out", out, *SMALL)
@@ -344,6 +345,6 @@ def test_missing_file(tables, tmp_path):
 
 
 def test_baseline_names():
-    assert regress.choose_baselines("none") == ()
-    assert regress.choose_baselines("ridge, lasso,ridge") == ("ridge", "lasso")
-    assert "random_forest" in regress.choose_baselines("all")
+    assert choose_baselines("none") == ()
+    assert choose_baselines("ridge, lasso,ridge") == ("ridge", "lasso")
+    assert "random_forest" in choose_baselines("all")

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from coaltree.cli.table import TableError, read_any, read_table
+from coaltree.reading import TableError, read_any, read_table
 
 CSV = "name,height,weight\na,1.5,60\nb,1.7,70\nc,1.6,80\n"
 NUMBERS = np.array([[1.5, 60], [1.7, 70], [1.6, 80]])

@@ -5,7 +5,6 @@ import pytest
 from scipy.special import logsumexp
 
 import coaltree as ct
-from coaltree.cli.fit import FitOptions, fit_table
 from coaltree.frame import as_frame
 from coaltree.model.guess import guess_columns
 from coaltree.posterior import predict
@@ -163,9 +162,8 @@ def test_python_and_the_command_line_agree(table, tmp_path):
     by_frame = ct.cluster(shown, **QUICK)
     np.testing.assert_array_equal(by_path.posterior_.times, by_frame.posterior_.times)
     np.testing.assert_array_equal(by_path.posterior_.children, by_frame.posterior_.children)
-    frame = as_frame(shown)
-    fitted = fit_table(frame, guess_columns(frame), tuple(table.index), FitOptions(n_draws=12, warmup=30, n_jobs=1))
-    np.testing.assert_array_equal(fitted.posterior.times, by_path.posterior_.times)
+    written = ct.results.cluster(path, tmp_path / "out", n_draws=12, warmup=30, n_jobs=1)
+    np.testing.assert_array_equal(written.model.posterior_.times, by_path.posterior_.times)
     assert by_path.tree_.names == by_frame.tree_.names == tuple(table.index)
 
 

@@ -110,7 +110,7 @@ def _csv_corpus() -> list[bytes]:
 
 
 def _check_table(path: Path, header: bool | None = None, drop_missing: bool = False) -> None:
-    from coaltree.cli.table import read_table
+    from coaltree.reading import read_table
 
     table = read_table(path, header=header, drop_missing=drop_missing)
     assert table.X.shape == (len(table.ids), len(table.features))
@@ -149,7 +149,7 @@ def _parquet_corpus() -> list[bytes]:
 
 
 def _table_errors() -> Ours:
-    from coaltree.cli.table import TableError
+    from coaltree.errors import TableError
 
     return (TableError,)
 

@@ -8,7 +8,7 @@ import pytest
 
 import coaltree as ct
 from coaltree import _npy, formats
-from coaltree.cli.table import TableError, read_table
+from coaltree.reading import TableError, read_table
 
 
 def npy(array):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coaltree.cli.table import TableError, read_table
+from coaltree.reading import TableError, read_table
 from tests.properties.strategies import COUNT, is_finite, tables, texts
 
 cells = st.one_of(

@@ -10,11 +10,13 @@ from typing import Annotated
 import typer
 
 from coaltree._version import __version__
-from coaltree.cli import cluster, demo, records, regression
-from coaltree.cli.fit import FitOptions
-from coaltree.cli.folder import FolderError
-from coaltree.cli.table import TableError
+from coaltree.cli import records, regress
+from coaltree.cli.shared import check_jobs, command_line, list_files, told
 from coaltree.inference.learn import AUTO, GREEDY
+from coaltree.reading import split_names
+from coaltree.results.clustering import LABELS, MEANING, Clustering, cluster
+from coaltree.results.iris import MEANING as OF_DEMO
+from coaltree.results.iris import demo, describe
 
 app = typer.Typer(
     help="Bayesian hierarchical clustering with Kingman's coalescent.",
@@ -49,10 +51,12 @@ def _demo(
     seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same files.")] = 0,
 ) -> None:
     """Sample the trees of 30 iris flowers, draw them and say which branches to trust."""
-    try:
-        demo.run(out, particles, seed)
-    except FolderError as error:
-        raise typer.BadParameter(str(error), param_hint="--out") from error
+    with told("--out"):
+        summary = demo(out, n_particles=particles, random_state=seed, verbose=1)
+    for heading, table in describe(summary):
+        typer.secho(f"\n{heading}", bold=True)
+        typer.echo(table)
+    list_files(out, OF_DEMO)
 
 
 class Covariance(StrEnum):
@@ -66,8 +70,7 @@ class Covariance(StrEnum):
 
 
 Method = StrEnum("Method", [AUTO, GREEDY])  # type: ignore[misc]
-_DEFAULT = FitOptions()
-_COVARIANCE, _METHOD = Covariance(_DEFAULT.covariance), Method(_DEFAULT.method)
+_AUTO = Method(AUTO)
 
 
 @app.command(name="cluster")
@@ -85,20 +88,20 @@ def _cluster(
     drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")] = False,
     standardise: Annotated[
         bool, typer.Option(help="Scale columns to standard deviation 1; switch off if all have the same unit.")
-    ] = _DEFAULT.standardise,
+    ] = True,
     covariance: Annotated[
         Covariance,
         typer.Option(
             help="One variance for all columns, one for each, a full matrix, factors; auto: what predicts best."
         ),
-    ] = _COVARIANCE,
+    ] = Covariance.spherical,
     leaf_noise: Annotated[
         str,
         typer.Option(
             help="Variance of a row around its true value, in units of the covariance; or learn; robust: rows may be "
             "outliers; auto: the better of the two."
         ),
-    ] = str(_DEFAULT.leaf_noise),
+    ] = "learn",
     draws: Annotated[
         int | None, typer.Option(min=2, max=100_000, help="Trees in the posterior; 200, or 100 of many rows.")
     ] = None,
@@ -106,54 +109,62 @@ def _cluster(
         int | None, typer.Option(min=0, help="Iterations of each chain to drop; by the number of rows if not given.")
     ] = None,
     chains: Annotated[int | None, typer.Option(min=1, help="Chains, from different starts; 2 if not given.")] = None,
-    method: Annotated[Method, typer.Option(help="auto samples trees; greedy makes one, fast.")] = _METHOD,
+    method: Annotated[Method, typer.Option(help="auto samples trees; greedy makes one, fast.")] = _AUTO,
     n_clusters: Annotated[int | None, typer.Option(min=1, help="Number of clusters; chosen if not given.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same files.")] = _DEFAULT.seed,
-    jobs: Annotated[int, typer.Option(min=-1, help="Threads; -1 for all. They do not change the result.")] = -1,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same files.")] = 0,
+    jobs: Annotated[
+        int, typer.Option(min=-1, callback=check_jobs, help="Threads; -1 for all. They do not change the result.")
+    ] = -1,
     columns: Annotated[
         str, typer.Option(help="What columns are: auto, name=kind,name=kind, or a TOML file. Kinds are in the guide.")
     ] = "auto",
-    dates: Annotated[str, typer.Option(help="Take dates as numbers of days, or ignore them.")] = _DEFAULT.dates,
+    dates: Annotated[str, typer.Option(help="Take dates as numbers of days, or ignore them.")] = "days",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what this command wrote into the folder before.")
     ] = False,
 ) -> None:
     """Cluster the rows of a table: posterior trees, clusters, and a page that tells what to believe."""
-    options = FitOptions(
-        covariance=covariance.value,
-        method=method.value,
-        n_draws=draws,
-        warmup=warmup,
-        n_chains=chains,
-        leaf_noise=_as_noise(leaf_noise),
-        n_clusters=n_clusters,
-        standardise=standardise,
-        seed=seed,
-        n_jobs=jobs,
-        columns=_as_columns(columns),
-        dates=dates,
-    )
-    if jobs == 0:
-        raise typer.BadParameter("must be -1 or at least 1.", param_hint="--jobs")
-    try:
-        cluster.run(
+    with told("table"):
+        found = cluster(
             table,
             out,
-            options,
             id_column=id_column,
-            features=features or (),
-            drop=drop or (),
+            features=split_names(features or ()),
+            drop=split_names(drop or ()),
             header=header,
             drop_missing=drop_missing,
+            columns=_as_columns(columns),
+            dates=dates,
+            standardise=standardise,
+            covariance=covariance.value,
+            leaf_noise=_as_noise(leaf_noise),
+            n_draws=draws,
+            warmup=warmup,
+            n_chains=chains,
+            method=method.value,
+            n_clusters=n_clusters,
+            random_state=seed,
+            n_jobs=jobs,
             overwrite=overwrite,
-            command=cluster.command_line(context),
+            verbose=1,
+            command=command_line(context),
         )
-    except TableError as error:
-        raise typer.BadParameter(str(error), param_hint="table") from error
-    except FolderError as error:
-        raise typer.BadParameter(str(error), param_hint="--out") from error
-    except ValueError as error:  # the library names the argument and the fix
-        raise typer.BadParameter(str(error)) from error
+    _show_clusters(found)
+    list_files(out, MEANING, found.seconds)
+
+
+def _show_clusters(found: Clustering) -> None:
+    model = found.model
+    n_apart, sizes = found.summary["n_outliers"], sorted(found.summary["cluster_sizes"], reverse=True)
+    shown = ", ".join(f"{size:,}" for size in sizes[:8]) + (", …" if len(sizes) > 8 else "")
+    typer.secho(f"\n{len(sizes)} cluster{'s' * (len(sizes) > 1)} of {shown} rows.", bold=True)
+    if n_apart:
+        typer.echo(f"{n_apart} row{'s' * (n_apart > 1)} fit{'s' * (n_apart == 1)} nowhere: cluster 0 in {LABELS}.")
+    typer.echo(found.chosen_by)
+    n_trees = len(model.posterior_)
+    typer.echo(f"{n_trees} tree{'s' * (n_trees > 1)} of {model.posterior_.info['n_chains']} chain(s).")
+    for warning in found.warnings:
+        typer.secho(warning, fg=typer.colors.YELLOW)
 
 
 def _as_columns(text: str) -> str | dict[str, str]:
@@ -178,7 +189,7 @@ def _as_noise(text: str) -> str | float:
     return noise
 
 
-app.add_typer(regression.app, name="regress")
+app.add_typer(regress.app, name="regress")
 app.add_typer(records.app, name="records")
 
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from coaltree._version import __version__
-from coaltree.cli.folder import SUMMARY, FolderError, replaced_folder
-
-STUDY = "coaltree records study"
-APPLY = "coaltree records apply"
+from coaltree.errors import FolderError
 
 app = typer.Typer(help="Medical records: from dated codes to a study of outcomes and costs.", no_args_is_help=True)
 
@@ -129,45 +122,11 @@ def _study(
     jobs: Annotated[int, typer.Option(help="Fits side by side; -1 for all processors.")] = 1,
 ) -> None:
     """Run a study: cohort, features, outcomes, validation, cost; one folder, one report.html."""
-    from coaltree.records.bundle import FILE
-    from coaltree.records.config import load_config
-    from coaltree.records.publishing import summary_rows
-    from coaltree.records.study import run_study
-    from coaltree.report.records import draw_figures, write_report
+    from coaltree.results.records import private_folder, study
 
-    started = time.perf_counter()
     with _plain_errors():
-        settings = load_config(config)
-        settings = settings.quick() if quick else settings
-        _begin(out, STUDY)
-        result = run_study(settings, private_folder(out), n_jobs=jobs, progress=True)
-        with replaced_folder(out, STUDY) as folder:
-            figures = draw_figures(result)
-            _write_parts(folder, result.tables(), figures)
-            if result.tree is not None:
-                newick = result.tree.to_newick(support=result.support, digits=6)
-                (folder / "tree.nwk").write_text(newick + "\n", encoding="utf-8")
-            if result.model is not None:
-                result.model.save(folder / FILE)
-            write_report(result, figures, folder / "report.html")
-            shutil.copyfile(config, folder / "config.toml")
-            summary = {
-                "command": STUDY,
-                "version": __version__,
-                "status": "finished",
-                "quick": quick,
-                "seed": settings.seed,
-                "seconds": round(time.perf_counter() - started, 1),
-                "auroc": {
-                    name.replace("-", "_"): {
-                        row["method"]: row["auroc"] for row in summary_rows(comparison, settings.validation.level)
-                    }
-                    for name, comparison in result.comparisons().items()
-                },
-                "cost_node": None if result.separation is None else result.node_name(result.separation.best),
-            }
-            (folder / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    for name, means in summary["auroc"].items():  # type: ignore[attr-defined]
+        summary = study(config, out, quick=quick, n_jobs=jobs, verbose=1)
+    for name, means in summary["auroc"].items():
         typer.echo(f"Mean area under the ROC curve, {name.replace('_', '-')}:")
         for method, value in means.items():
             typer.echo(f"  {method:<20} {value:.3f}")
@@ -193,72 +152,21 @@ def _apply(
     schema: Annotated[str | None, typer.Option(help="Schema of an OMOP database file.")] = None,
 ) -> None:
     """Score other patients with a study's model and, where their outcomes are known, validate it."""
-    from coaltree.records.applying import apply_model
-    from coaltree.records.config import DataConfig
-    from coaltree.records.publishing import summary_rows
-    from coaltree.report.applying import draw_application, write_application
+    from coaltree.results.records import apply
 
     with _plain_errors():
-        _begin(out, APPLY)
-        settings = DataConfig(
-            path=str(data.expanduser().resolve()),
+        summary = apply(
+            model,
+            data,
+            out,
             source=source.value,
+            threshold=threshold,
             vocabulary=vocabulary,
             timezone=timezone,
             schema=schema,
         )
-        found = apply_model(model, settings, private_folder(out), threshold)
-        means = [] if found.comparison is None else summary_rows(found.comparison, 0.95)
-        with replaced_folder(out, APPLY) as folder:
-            figures = draw_application(found)
-            _write_parts(folder, found.tables(), figures)
-            write_application(found, figures, folder / "report.html")
-            summary = {
-                "command": APPLY,
-                "version": __version__,
-                "status": "finished",
-                "n_subjects": found.n_subjects,
-                "auroc": {row["method"]: row["auroc"] for row in means},
-                "known_codes": list(found.known_codes),
-            }
-            (folder / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    for row in means:
-        typer.echo(f"Mean area under the ROC curve, external validation: {row['auroc']:.3f}")
-    typer.echo(
-        f"{found.n_subjects:,} subjects scored; {found.known_codes[0]} of {found.known_codes[1]} codes occur here."
-    )
-    typer.echo(f"Wrote {out / 'report.html'}. {found.scores} has a row for each patient: do not share it.")
-
-
-def _write_parts(folder: Path, tables: Mapping[str, Any], figures: Mapping[str, Any]) -> None:
-    """Write every table as CSV and every figure as PNG."""
-    for name, rows in tables.items():
-        rows.to_csv(folder / f"{name}.csv")
-    for name, drawing in figures.items():
-        drawing.savefig(folder / f"{name}.png", dpi=150)
-
-
-def private_folder(out: Path) -> Path:
-    """Return where rows of patients are kept to resume a study: beside the results, so that these can be passed on."""
-    destination = out.expanduser().resolve()
-    return destination.with_name(f"{destination.name}-private")
-
-
-def _begin(out: Path, command: str) -> None:
-    """Claim the output folder, so that an interrupted study can be taken up."""
-    summary = out / SUMMARY
-    if out.exists() and any(out.iterdir()):
-        try:
-            known = json.loads(summary.read_text(encoding="utf-8")).get("command") == command
-        except (OSError, ValueError, AttributeError):
-            known = False
-        if not known:
-            raise FolderError(f"{out} exists and was not made by `{command}`. Choose another folder.")
-        return
-    out.mkdir(parents=True, exist_ok=True)
-    # Written elsewhere and moved: a folder with half a summary would be nobody's.
-    draft = private_folder(out)
-    draft.mkdir(mode=0o700, exist_ok=True)
-    draft /= SUMMARY
-    draft.write_text(json.dumps({"command": command, "status": "unfinished"}) + "\n", encoding="utf-8")
-    draft.replace(summary)
+    for value in summary["auroc"].values():
+        typer.echo(f"Mean area under the ROC curve, external validation: {value:.3f}")
+    known, wanted = summary["known_codes"]
+    typer.echo(f"{summary['n_subjects']:,} subjects scored; {known} of {wanted} codes occur here.")
+    typer.echo(f"Wrote {out / 'report.html'}. {summary['scores']} has a row for each patient: do not share it.")

@@ -45,6 +45,15 @@ def code(source: str) -> Block:
     return Block(f'<pre tabindex="0"><code>{escape(source)}</code></pre>')
 
 
+def reproduce(command: str, call: str, citations: Sequence[str]) -> list[Block]:
+    """How to make a result again, by its `command` or, without one, by the `call` in Python, and what to cite."""
+    again = [text(f"The same call of {call} with the same data, version and seed gives the same results.")]
+    if command:
+        told = "The same command on the same data with the same version writes the same results:"
+        again = [text(told), code(command)]
+    return [*again, text("If this helps your work, please cite:"), bullets(citations)]
+
+
 def facts(values: Mapping[str, object]) -> Block:
     """Names and their values, as a list of definitions."""
     rows = "".join(

@@ -15,7 +15,7 @@ from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.loo import Compared
 from coaltree.posterior.sharing import MOST_PAIRED, mean_sharing, separated, sharing_of_rows, spread_rows
-from coaltree.report.blocks import bullets, code, facts, figure, note, table, text, widget
+from coaltree.report.blocks import facts, figure, note, reproduce, table, text, widget
 from coaltree.report.columns import ColumnsResult, column_blocks
 from coaltree.report.fit import fit_blocks
 from coaltree.report.page import Block, Page, asset, packed
@@ -158,13 +158,7 @@ def clustering_page(result: ClusteringResult) -> Page:
     if result.compared is not None or result.surprise is not None:
         page.section("Does the model fit", *fit_blocks(result.compared, result.surprise, result.tree))
     page.section("Parameters", facts(result.parameters))
-    page.section(
-        "Reproduce and cite",
-        text("The same command on the same table with the same version writes the same files:"),
-        code(result.command),
-        text("If this helps your work, please cite:"),
-        bullets(CITATIONS),
-    )
+    page.section("Reproduce and cite", *reproduce(result.command, "coaltree.results.cluster", CITATIONS))
     return page
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from coaltree.regression.comparison import Comparison
 from coaltree.regression.fit import ProbitFit
 from coaltree.regression.stacking import Stack
-from coaltree.report.blocks import bullets, code, facts, figure, note, table, text
+from coaltree.report.blocks import facts, figure, note, reproduce, table, text
 from coaltree.report.clustering import CITATIONS
 from coaltree.report.page import Block, Page
 from coaltree.report.stacking import feature_rows, need_blocks, stack_blocks
@@ -112,13 +112,7 @@ def regression_page(result: RegressionResult) -> Page:
     if result.needs:
         page.section("Predict new rows", *need_blocks(result.needs))
     page.section("Parameters", facts(result.parameters))
-    page.section(
-        "Reproduce and cite",
-        text("The same command on the same tables with the same version writes the same results:"),
-        code(result.command),
-        text("If this helps your work, please cite:"),
-        bullets(CITATIONS[:1]),
-    )
+    page.section("Reproduce and cite", *reproduce(result.command, "coaltree.results.regress", CITATIONS[:1]))
     return page
 
 

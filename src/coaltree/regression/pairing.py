@@ -1,24 +1,23 @@
-"""Features and outcomes from two files, row by row: by id, or in the order of the files."""
+"""Features and outcomes from two tables, row by row: by id, or in the order of the tables."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.cli.table import TableError, column_names, listed, read_any
-from coaltree.frame import Column
+from coaltree.errors import TableError
+from coaltree.frame import Column, listed
+from coaltree.reading import read_any, read_raw
 from coaltree.regression.encoding import Columns, Encoding, as_outcomes, columns_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-class Table(NamedTuple):
+class Cells(NamedTuple):
     """Columns by name, numbers or text, and the names of the rows."""
 
     columns: Columns
@@ -38,18 +37,16 @@ class Data(NamedTuple):
     notes: tuple[str, ...]
 
 
-def read_data(features: Path, outcomes: Path, id_column: str | None = None, drop: Sequence[str] = ()) -> Data:
-    """Read both tables and bring their rows together: by id if a column is named, else in the order of the files."""
-    unwanted = [name.strip() for row in csv.reader(drop, skipinitialspace=True) for name in row if name.strip()]
-    found, unknown = [], set(unwanted)
-    for path in (features, outcomes):
-        # Which of the two tables a column to drop is in is not known before reading.
-        everything = column_names(path)
-        found.append(read_columns(path, id_column, [name for name in unwanted if name in everything]))
-        unknown -= everything
+def read_data(features: Any, outcomes: Any, id_column: str | None = None, drop: Sequence[str] = ()) -> Data:
+    """Bring the rows of two tables together: by id if a column is named, else in their order.
+
+    A table is a file or a DataFrame; `drop` names columns of either that are left out.
+    """
+    raws = read_raw(features), read_raw(outcomes)
+    unknown = set(drop).difference(*(raw.frame.names for raw in raws))
     if unknown:
         raise TableError(f"--drop names {listed(sorted(unknown))}, in neither of the tables.")
-    left, right = found
+    left, right = (read_columns(raw, id_column, [name for name in drop if name in raw.frame.names]) for raw in raws)
     rows, others, ids, notes = _matched(left, right, id_column)
     if len(ids) < 2:
         raise TableError(f"{len(ids)} row is left; a regression needs at least 2.")
@@ -74,13 +71,11 @@ def read_data(features: Path, outcomes: Path, id_column: str | None = None, drop
     return Data(columns, X, Y, ids, encoding.names, names, tuple(notes))
 
 
-def read_columns(path: Path, id_column: str | None, drop: Sequence[str] = ()) -> Table:
-    """Read a file: numbers and dates as numbers, all else as text."""
-    table = read_any(path, id_column, drop=drop)
-    if table.frame.n_rows == 0:
-        raise TableError(f"{path} has no rows. Give a table with one row per case.")
+def read_columns(source: Any, id_column: str | None, drop: Sequence[str] = ()) -> Cells:
+    """Read a table: numbers and dates as numbers, all else as text."""
+    table = read_any(source, id_column, drop)
     columns = {column.name: _cells(column) for column in table.frame.columns}
-    return Table(columns_of(columns), table.ids, table.notes)
+    return Cells(columns_of(columns), table.ids, table.notes)
 
 
 def _cells(column: Column) -> npt.NDArray[Any]:
@@ -89,7 +84,7 @@ def _cells(column: Column) -> npt.NDArray[Any]:
     return np.array([column.cell(i) or None for i in range(len(column.values))], dtype=object)
 
 
-def _matched(left: Table, right: Table, id_column: str | None) -> tuple[Ints, Ints, tuple[str, ...], list[str]]:
+def _matched(left: Cells, right: Cells, id_column: str | None) -> tuple[Ints, Ints, tuple[str, ...], list[str]]:
     notes = list(dict.fromkeys((*left.notes, *right.notes)))
     if id_column is None:
         if len(left.ids) != len(right.ids):

@@ -7,27 +7,22 @@ so one variance φ per unit of time serves them all, Φ = φ I; it is chosen by 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import typer
 from scipy.cluster.hierarchy import linkage
 
 from coaltree import metrics
 from coaltree._version import __version__
-from coaltree.cli.folder import SUMMARY, replaced_folder
-from coaltree.cli.results import timed
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.sampling import sample_posterior
+from coaltree.results.folder import DIGITS, SUMMARY, TREE, Progress, replaced_folder, write_summary
 from coaltree.tree import Tree
 
 COMMAND = "coaltree demo"
-DENDROGRAM, DENSITREE, NEWICK, POSTERIOR = "dendrogram.png", "densitree.png", "tree.nwk", "posterior.npz"
-FILES = (DENDROGRAM, DENSITREE, NEWICK, POSTERIOR, SUMMARY)
-
+DENDROGRAM, DENSITREE, POSTERIOR = "dendrogram.png", "densitree.png", "posterior.npz"
 EVERY = 5
 SCALES = (0.2, 0.4, 0.8, 1.6, 3.2)
 N_WARM_UP = 20  # enough particles to be resampled, so that every kernel is called
@@ -38,6 +33,13 @@ LEVEL = 0.9
 MAJORITY = 0.5
 N_DRAWN = 200
 N_ROWS = 8
+MEANING = {
+    DENDROGRAM: "the tree with clade supports and time intervals",
+    DENSITREE: f"{N_DRAWN} sampled trees over each other",
+    TREE: "the tree with supports, for any tree viewer",
+    POSTERIOR: "all weighted trees: coaltree.TreePosterior.load(path)",
+    SUMMARY: "version, parameters, seed, evidence, clades",
+}
 
 
 class Flowers(NamedTuple):
@@ -58,27 +60,44 @@ class Fit(NamedTuple):
     pilot_evidence: dict[float, float]  # log evidence of every scale
 
 
-def run(out: Path, n_particles: int, seed: int) -> None:
-    """Do the demonstration and write its files into the folder `out`."""
-    with replaced_folder(out, COMMAND) as folder:
+def demo(
+    out: str | Path = "coaltree-demo", *, n_particles: int = 2000, random_state: int = 0, verbose: int = 0
+) -> dict[str, Any]:
+    """Write the demonstration into a folder, as ``coaltree demo`` does, and return its summary.
+
+    Parameters
+    ----------
+    out : path
+        Folder to write; replaced if an earlier demonstration made it.
+    n_particles : int
+        Trees per posterior.
+    random_state : int
+        The same seed writes the same files.
+    verbose : int
+        1 shows what is being done.
+    """
+    progress, seed = Progress(bool(verbose)), random_state
+    with replaced_folder(Path(out), COMMAND) as folder:
         flowers = load_flowers()
-        typer.echo(f"{len(flowers.names)} iris flowers, 10 of each species, measured in cm to 0.1 cm.\n")
-        with timed("Preparing compiled kernels (the first run compiles them, for about 15 s)"):
+        progress.say(f"{len(flowers.names)} iris flowers, 10 of each species, measured in cm to 0.1 cm.\n")
+        with progress.timed("Preparing compiled kernels (the first run compiles them, for about 15 s)"):
             summarise(flowers, fit_trees(flowers, {SCALES[0]: 0.0}, N_WARM_UP, seed), seed)
         n_pilot = max(n_particles // PILOT_SHARE, 2)
-        with timed(f"Choosing the scale by log evidence, {n_pilot:,} trees at each of {len(SCALES)}"):
-            log_evidence = evidence_by_scale(flowers, n_pilot, seed)
-        with timed(f"Sampling {n_particles:,} trees"):
+        with progress.timed(f"Choosing the scale by log evidence, {n_pilot:,} trees at each of {len(SCALES)}"):
+            log_evidence = {}
+            for scale in SCALES:
+                log_evidence[scale] = sample_trees(flowers, scale, n_pilot, seed).log_evidence
+                progress.say(".", end="")
+        with progress.timed(f"Sampling {n_particles:,} trees"):
             fit = fit_trees(flowers, log_evidence, n_particles, seed)
-        with timed("Drawing and writing"):
+        with progress.timed("Drawing and writing"):
             summary = summarise(flowers, fit, seed)
             draw(flowers, fit, seed, folder)
             fit.posterior.save(folder / POSTERIOR)
             support = fit.posterior.clade_support(fit.tree)
-            (folder / NEWICK).write_text(fit.tree.to_newick(support=support, digits=6) + "\n", encoding="utf-8")
-            (folder / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    _show_tables(summary)
-    _show_files(out)
+            (folder / TREE).write_text(fit.tree.to_newick(support=support, digits=DIGITS) + "\n", encoding="utf-8")
+            write_summary(folder, summary)
+    return summary
 
 
 def load_flowers() -> Flowers:
@@ -103,15 +122,6 @@ def sample_trees(flowers: Flowers, scale: float, n_particles: int, seed: int) ->
         random_state=seed,
         names=flowers.names,
     )
-
-
-def evidence_by_scale(flowers: Flowers, n_particles: int, seed: int) -> dict[float, float]:
-    """Log evidence at every scale of the grid, with a dot on the terminal for each."""
-    log_evidence = {}
-    for scale in SCALES:
-        log_evidence[scale] = sample_trees(flowers, scale, n_particles, seed).log_evidence
-        typer.echo(".", nl=False)
-    return log_evidence
 
 
 def fit_trees(flowers: Flowers, pilot_evidence: dict[float, float], n_particles: int, seed: int) -> Fit:
@@ -188,44 +198,41 @@ def _scores(tree: Tree, flowers: Flowers) -> dict[str, float]:
 
 def draw(flowers: Flowers, fit: Fit, seed: int, folder: Path) -> None:
     """Write the dendrogram with supports and the overlay of sampled trees."""
-    from matplotlib.figure import Figure
-
     from coaltree.plots import plot_dendrogram, plot_densitree
 
     post, tree = fit.posterior, fit.tree
-    figure = Figure(figsize=(7.0, 6.4), layout="constrained")
-    axes = figure.add_subplot()
-    support = post.clade_support(tree)
-    intervals = np.where(support[:, None] >= MAJORITY, post.time_intervals(tree, LEVEL), np.nan)
-    intervals[-1] = np.nan
-    plot_dendrogram(tree, axes, support=support, intervals=intervals, n_clusters=N_CLUSTERS, time_scale="sqrt")
-    _title(
-        axes,
+    figure, axes = _titled(
         "30 iris flowers: which branches to trust",
         "Dots: clades with posterior support of at least 50%, shown in % unless it is 100.\n"
         "Bars: 90% intervals of merge times. Colours: three clusters (branches) and species (names).",
     )
+    support = post.clade_support(tree)
+    intervals = np.where(support[:, None] >= MAJORITY, post.time_intervals(tree, LEVEL), np.nan)
+    intervals[-1] = np.nan
+    plot_dendrogram(tree, axes, support=support, intervals=intervals, n_clusters=N_CLUSTERS, time_scale="sqrt")
     _colour_labels(axes, flowers)
     figure.savefig(folder / DENDROGRAM, dpi=120)
 
-    figure = Figure(figsize=(7.0, 6.4), layout="constrained")
-    axes = figure.add_subplot()
-    plot_densitree(post.sample(N_DRAWN, random_state=seed), axes, reference=tree, time_scale="sqrt")
-    _title(
-        axes,
+    figure, axes = _titled(
         "30 iris flowers: what the data leave open",
         f"{N_DRAWN} trees drawn from the posterior, over each other.\n"
         "Black: the tree with the highest product of clade supports.",
     )
+    plot_densitree(post.sample(N_DRAWN, random_state=seed), axes, reference=tree, time_scale="sqrt")
     _colour_labels(axes, flowers)
     figure.savefig(folder / DENSITREE, dpi=120)
 
 
-def _title(axes: Any, title: str, subtitle: str) -> None:
+def _titled(title: str, subtitle: str) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
     from coaltree.plots.layout import FAINT, INK
 
+    figure = Figure(figsize=(7.0, 6.4), layout="constrained")
+    axes = figure.add_subplot()
     axes.set_title(title, loc="left", fontsize=12, fontweight="bold", color=INK, pad=32)
     axes.text(0, 1.015, subtitle, transform=axes.transAxes, fontsize=8.5, color=FAINT, va="bottom")
+    return figure, axes
 
 
 def _colour_labels(axes: Any, flowers: Flowers) -> None:
@@ -240,27 +247,41 @@ def _colour_labels(axes: Any, flowers: Flowers) -> None:
 # ---- the terminal
 
 
-def _show_tables(summary: dict[str, Any]) -> None:
+def describe(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what was found as headings and tables of text."""
     parameters, scores = summary["parameters"], summary["scores"]
     by_scale = "  ".join(f"{scale}: {value:.1f}" for scale, value in summary["pilot_log_evidence_by_scale"].items())
-    typer.echo(f"\nLog evidence by scale (cm2 per unit of time)   {by_scale}")
-    typer.echo(
-        f"Scale {parameters['scale']}, method {parameters['method']}: log evidence {summary['log_evidence']:.1f}; "
-        f"effective sample size {summary['ess']:,.0f} of {parameters['n_particles']:,}, "
-        f"at its lowest {summary['lowest_ess_per_step']:,.0f}.\n"
-    )
-    typer.secho("The largest branches with posterior support of at least 50%", bold=True)
-    typer.echo("flowers  support  merge time  90% interval   species")
-    for clade in summary["clades"][:N_ROWS]:
-        typer.echo(_clade_row(clade))
-    typer.secho("\nThe three clusters of scipy's average linkage, judged by the same posterior", bold=True)
-    typer.echo("flowers  support  species")
-    for clade in summary["average_linkage_clusters"]:
-        typer.echo(_clade_row(clade, with_times=False))
-    typer.secho("\nAgreement with the species", bold=True)
-    typer.echo("                               ARI at 3 clusters   ARI area over all cuts")
-    for key, name in (("mcc_tree", "maximum-clade-credibility tree"), ("average_linkage", "average linkage")):
-        typer.echo(f"{name:<30} {scores[key]['ari_at_3_clusters']:17.2f}   {scores[key]['ari_area']:22.2f}")
+    by_tree = [
+        f"{name:<30} {scores[key]['ari_at_3_clusters']:17.2f}   {scores[key]['ari_area']:22.2f}"
+        for key, name in (("mcc_tree", "maximum-clade-credibility tree"), ("average_linkage", "average linkage"))
+    ]
+    return [
+        (
+            f"Log evidence by scale (cm2 per unit of time)   {by_scale}",
+            f"Scale {parameters['scale']}, method {parameters['method']}: log evidence {summary['log_evidence']:.1f}; "
+            f"effective sample size {summary['ess']:,.0f} of {parameters['n_particles']:,}, "
+            f"at its lowest {summary['lowest_ess_per_step']:,.0f}.",
+        ),
+        (
+            "The largest branches with posterior support of at least 50%",
+            "\n".join(
+                ["flowers  support  merge time  90% interval   species", *map(_clade_row, summary["clades"][:N_ROWS])]
+            ),
+        ),
+        (
+            "The three clusters of scipy's average linkage, judged by the same posterior",
+            "\n".join(
+                [
+                    "flowers  support  species",
+                    *(_clade_row(clade, with_times=False) for clade in summary["average_linkage_clusters"]),
+                ]
+            ),
+        ),
+        (
+            "Agreement with the species",
+            "\n".join(["                               ARI at 3 clusters   ARI area over all cuts", *by_tree]),
+        ),
+    ]
 
 
 def _clade_row(clade: dict[str, Any], with_times: bool = True) -> str:
@@ -270,16 +291,3 @@ def _clade_row(clade: dict[str, Any], with_times: bool = True) -> str:
         low, high = clade["time_interval"]
         times = f"{clade['time']:10.3f}  {low:6.3f}-{high:6.3f}   "
     return f"{clade['size']:7d}  {100 * clade['support']:6.0f}%  {times}{who}"
-
-
-def _show_files(out: Path) -> None:
-    typer.echo(f"\nWrote to {out}:")
-    meaning = {
-        DENDROGRAM: "the tree with clade supports and time intervals",
-        DENSITREE: f"{N_DRAWN} sampled trees over each other",
-        NEWICK: "the tree with supports, for any tree viewer",
-        POSTERIOR: "all weighted trees: coaltree.TreePosterior.load(path)",
-        SUMMARY: "version, parameters, seed, evidence, clades",
-    }
-    for name in FILES:
-        typer.echo(f"  {name:<15} {meaning[name]}")

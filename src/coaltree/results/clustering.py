@@ -1,0 +1,348 @@
+"""The results of a clustering as a folder: labels, trees, tables and a page that tells what to believe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree.errors import TableError
+from coaltree.model.guess import Guessed, guess_columns
+from coaltree.model.roots import diagonal_of
+from coaltree.posterior.apart import Shares
+from coaltree.posterior.diagnostics import effective_size
+from coaltree.posterior.sharing import MOST_PAIRED, separated, sharing_of_rows, spread_rows
+from coaltree.reading import Table, read_table
+from coaltree.regression.table import Table as Rows
+from coaltree.results.folder import (
+    ANNOTATED,
+    POSTERIOR_NEXUS,
+    REPORT,
+    SUMMARY,
+    TREE,
+    Progress,
+    check_free,
+    fingerprint,
+    provenance,
+    replaced_folder,
+    shown_parameters,
+    warnings_as_texts,
+    write_summary,
+    write_trees,
+)
+from coaltree.tree import Tree
+from coaltree.validation import is_diagonal
+
+if TYPE_CHECKING:
+    from coaltree.estimators.clustering import CoalescentClustering
+    from coaltree.report.columns import ColumnsResult
+
+Floats = npt.NDArray[np.float64]
+
+COMMAND = "coaltree cluster"
+POSTERIOR, LABELS, LINKAGE, TOGETHER = "posterior.npz", "labels.csv", "linkage.csv", "coclustering.npz"
+SPLITS = "splits.csv"
+MEANING = {
+    REPORT: "open this: the tree, the clusters, what to believe",
+    LABELS: "cluster of every row, 0 for outliers, and how sure that is",
+    TREE: "the tree, with clade supports if trees were sampled, for any tree viewer",
+    ANNOTATED: "the same with intervals of the merge times, for FigTree and BEAST tools",
+    POSTERIOR_NEXUS: "all trees with their weights, for any tree viewer",
+    POSTERIOR: "the same for Python: coaltree.TreePosterior.load(path)",
+    LINKAGE: "the merges, as scipy and R know them",
+    SPLITS: "for every merge, the columns in which its sides differ most, and how sure that is",
+    TOGETHER: "probability that two rows share a cluster (of many rows, of a sample), for numpy",
+    SUMMARY: "version, parameters, seed, diagnostics",
+}
+LEVEL = 0.9
+# Entries of a vector or matrix that are told one by one.
+MOST_ENTRIES = 100
+
+
+class Clustering(NamedTuple):
+    """What was clustered and found."""
+
+    model: CoalescentClustering
+    table: Table
+    guessed: Guessed
+    notes: tuple[str, ...]  # about the table
+    warnings: tuple[str, ...]  # about the fit
+    chosen_by: str  # how the number of clusters was, in a sentence
+    summary: dict[str, Any]
+    seconds: float
+
+
+def cluster(
+    data: Any,
+    out: str | Path,
+    *,
+    id_column: str | None = None,
+    features: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    header: bool | None = None,
+    drop_missing: bool = False,
+    columns: Any = "auto",
+    dates: str = "days",
+    standardise: bool = True,
+    random_state: int = 0,
+    n_jobs: int = -1,
+    overwrite: bool = False,
+    verbose: int = 0,
+    command: str = "",
+    **settings: Any,
+) -> Clustering:
+    """Cluster the rows of a table and write the results into a folder, as ``coaltree cluster`` does.
+
+    Parameters
+    ----------
+    data : path, DataFrame or array
+        One row per thing.
+    out : path
+        Folder to write; report.html in it tells the rest.
+    id_column, features, drop, header, drop_missing
+        What to use of the table, as in `coaltree.reading.read_table`.
+    columns, dates, standardise
+        What the columns are, as in `coaltree.cluster`.
+    random_state : int
+        The same seed writes the same files.
+    n_jobs : int
+        Threads; they do not change the result.
+    overwrite : bool
+        Replace what this function wrote into the folder before.
+    verbose : int
+        1 shows what is being done.
+    command : str
+        What makes the results again, for the report.
+    **settings
+        Other parameters of `CoalescentClustering`.
+
+    Returns
+    -------
+    Clustering
+        Its `model` is the fitted `CoalescentClustering`, its `summary` what summary.json has.
+    """
+    from coaltree.estimators.clustering import CoalescentClustering  # scikit-learn is slow to load
+
+    started, out, progress = time.perf_counter(), Path(out), Progress(bool(verbose))
+    table = read_table(data, id_column, features, drop, header, drop_missing)
+    guessed = guess_columns(table.frame, columns, dates, standardise)
+    n, d = guessed.values.shape
+    if (settings.get("n_clusters") or 0) > n:
+        raise TableError(f"--n-clusters {settings['n_clusters']} is more than the {n} rows.")
+    check_free(out, overwrite)
+    model = CoalescentClustering(columns=guessed, random_state=random_state, n_jobs=n_jobs, verbose=verbose, **settings)
+    with replaced_folder(out, COMMAND) as folder:
+        source = fingerprint(data)
+        progress.say(f"{n:,} rows, {d:,} columns from {data if source['sha256'] else source['file']}.")
+        notes = (*table.notes, *guessed.notes, _scaled(standardise))
+        for note in notes:
+            progress.say(f"  {note}")
+        with warnings_as_texts() as told:
+            model.fit(table.frame)
+        info = model.posterior_.info
+        if not model.finished_:
+            told.insert(
+                0,
+                f"Stopped early, after {info['iterations']} of {info['iterations_wanted']} iterations of each chain: "
+                "results are of what was done by then.",
+            )
+        found = Clustering(model, table, guessed, notes, tuple(told), _reason(model), {}, 0.0)
+        found = found._replace(
+            summary=provenance(COMMAND, command, random_state) | _summary(found, source, standardise)
+        )
+        with progress.timed("Writing"):
+            _write(folder, found)
+    return found._replace(seconds=time.perf_counter() - started)
+
+
+def _scaled(standardise: bool) -> str:
+    if standardise:
+        return "Columns are standardised to mean 0 and standard deviation 1; --no-standardise keeps their units."
+    return "Columns are taken in their own units."
+
+
+def _reason(model: CoalescentClustering) -> str:
+    """How the number of clusters was chosen."""
+    n_clusters, scores = model.n_clusters_, getattr(model, "cluster_scores_", {})
+    if not scores:
+        return f"{n_clusters} clusters were asked for."
+    if len(model.posterior_) == 1:
+        if n_clusters == 1:
+            return "Rows are no closer to their own than in a cloud without clusters, so all are one cluster."
+        return (
+            f"With {n_clusters} clusters rows are closer to their own than in a cloud without clusters, by "
+            f"{scores[n_clusters]:.2f} of the distance to others."
+        )
+    of_draws = f"{model.n_clusters_probability_.get(n_clusters, 0.0):.0%} of the draws alone would say so."
+    if n_clusters == 1:
+        return f"No cut parts rows that merge early from rows that merge late, so all are one cluster; {of_draws}"
+    return (
+        f"{n_clusters} clusters are the fewest that part rows well: they merge with their own earlier than with "
+        f"others, by {scores[n_clusters]:.0%} of the time on average; {of_draws}"
+    )
+
+
+# ---- what was found
+
+
+def _summary(found: Clustering, source: dict[str, str | None], standardise: bool) -> dict[str, Any]:
+    """Everything that decides the result and what it is worth, as JSON values."""
+    model, guessed = found.model, found.guessed
+    post, info = model.posterior_, model.posterior_.info
+    sizes = np.bincount(model.labels_ + 1)
+    return {
+        "table": {
+            **source,
+            "n_rows": len(guessed.values),
+            "n_columns": len(guessed.columns.models),
+            "features": list(guessed.columns.names),
+            "kinds": {column.name: column.kind for column in guessed.columns.models},
+            "notes": [*found.table.notes, *guessed.notes],
+        },
+        "parameters": {
+            "covariance": _written(model.covariance),
+            "leaf_noise": _written(model.leaf_noise),
+            "standardise": standardise,
+            "method": info["method"],
+            "n_draws": len(post),
+            **{name: info[name] for name in ("n_chains", "warmup", "thin", "iterations", "iterations_wanted")},
+            "n_clusters": model.n_clusters,
+        },
+        "n_clusters": model.n_clusters_,
+        "n_clusters_chosen_by": found.chosen_by,
+        "n_clusters_scores": {str(k): score for k, score in getattr(model, "cluster_scores_", {}).items()},
+        "cluster_sizes": sizes[1:].tolist(),
+        "n_outliers": int(sizes[0]),
+        "finished": info["iterations"] == info["iterations_wanted"],
+        "warnings": list(found.warnings),
+        "convergence": None if model.convergence_ is None else model.convergence_.as_dict(),
+        **_covariance(model.compact_covariance_),
+        "leaf_noise": float(np.median(model.leaf_noise_)),
+        "compared": None if model.compare_ is None else {k: row._asdict() for k, row in model.compare_.items()},
+        "learned": {name: _learned(values[:, model.warmup_ :]) for name, values in model.trace_.items()},
+    }
+
+
+def _written(value: Any) -> Any:
+    """A parameter as JSON has it: words and numbers as they are, all else in Python's words."""
+    return (
+        value if isinstance(value, str | float | int) else np.asarray(value).tolist() if np.ndim(value) else str(value)
+    )
+
+
+def _covariance(phi: Floats) -> dict[str, Any]:
+    """A full Φ as a matrix; of a diagonal one, however wide, the variances: one number if they are all the same."""
+    if phi.ndim == 2 and not is_diagonal(phi):
+        return {"covariance": phi.tolist()}
+    variances = diagonal_of(phi)
+    return {"variances": float(variances[0]) if np.all(variances == variances[0]) else variances.tolist()}
+
+
+def _learned(draws: Floats) -> dict[str, Any]:
+    """Medians of draws (C, I, …), how many, and the least effective size of an entry."""
+    entries = draws.reshape(*draws.shape[:2], -1)
+    chosen = entries[..., :MOST_ENTRIES]
+    sizes = [effective_size(chosen[..., k]) for k in range(chosen.shape[2])]
+    finite = [size for size in sizes if np.isfinite(size)]
+    median = np.median(draws, axis=(0, 1))
+    return {
+        "median": median.tolist() if median.size <= MOST_ENTRIES else "in posterior.npz",
+        "n_draws": int(np.prod(draws.shape[:2])),
+        "lowest_ess": min(finite) if finite else None,
+    }
+
+
+# ---- files
+
+
+def _write(folder: Path, found: Clustering) -> None:
+    from coaltree.report.clustering import ClusteringResult, clustering_page
+    from coaltree.report.columns import ColumnsResult
+
+    model, guessed = found.model, found.guessed
+    tree, post, labels, ids = model.tree_, model.posterior_, model.labels_, found.table.ids
+    support = write_trees(folder, tree, post)
+    post.save(folder / POSTERIOR)
+    apart = separated(labels)
+    n_cut = int(apart.max()) + 1
+    if tree.n_leaves <= MOST_PAIRED:
+        rows, together = np.arange(tree.n_leaves), post.coclustering(n_cut)
+    else:
+        rows = spread_rows(tree.leaf_order(), apart)
+        together = sharing_of_rows(post, rows, n_cut)
+    np.savez_compressed(folder / TOGETHER, probability=together.astype(np.float32), ids=np.array(ids)[rows])
+    Rows(
+        {"id": name, "cluster": int(label) + 1, "probability": f"{share:.4f}"}
+        for name, label, share in zip(ids, labels, model.probabilities_, strict=True)
+    ).to_csv(folder / LABELS)
+    _linkage_rows(tree, support, post.time_intervals(tree, LEVEL)).to_csv(folder / LINKAGE)
+    told = ColumnsResult(guessed.columns, guessed.values, model.splits())
+    _split_rows(told, tree).to_csv(folder / SPLITS)
+    write_summary(folder, found.summary)
+    parameters = {name: value for name, value in shown_parameters(found.summary).items() if value is not None}
+    digest = found.summary["table"]["sha256"]
+    if digest is not None:
+        parameters["SHA-256 of the table"] = f"{digest[:12]}…"
+    result = ClusteringResult(
+        title=found.summary["table"]["file"],
+        tree=tree,
+        posterior=post,
+        X=guessed.values,
+        features=guessed.columns.names,
+        levels=tuple(column.levels for column in guessed.columns.models),
+        told=told,
+        n_clusters=model.n_clusters_,
+        labels=labels,
+        cut_order=model.cut_order_,
+        chosen_by=found.chosen_by,
+        trace=model.trace_,
+        burn_in=model.warmup_,
+        parameters=parameters,
+        command=found.summary["command_line"],
+        scores=getattr(model, "cluster_scores_", {}),
+        notes=found.notes,
+        warnings=found.warnings,
+        convergence=model.convergence_,
+        compared=model.compare_,
+        surprise=model.surprise_,
+    )
+    clustering_page(result).write(folder / REPORT)
+
+
+def _linkage_rows(tree: Tree, support: Floats | None, intervals: Floats) -> Rows:
+    """The merges as scipy has them, with supports and intervals; of one tree alone these are empty."""
+    none = np.full(tree.n_leaves - 1, np.nan)
+    low, high = (none, none) if support is None else intervals.T
+    return Rows(
+        {
+            "left": int(left),
+            "right": int(right),
+            "time": when,
+            "size": int(size),
+            "support": "" if support is None else f"{support[k]:.4f}",
+            "time_low": float(low[k]),
+            "time_high": float(high[k]),
+        }
+        for k, (left, right, when, size) in enumerate(tree.to_linkage().tolist())
+    )
+
+
+def _split_rows(told: ColumnsResult, tree: Tree) -> Rows:
+    """A row for each merge, in the order of linkage.csv, and column that sets its sides apart."""
+    from coaltree.report.columns import split_words
+
+    shares, apart = Shares(tree, told.columns, told.values), told.apart
+    return Rows(
+        {
+            "merge": k,
+            **dict(zip(("column", "left_against_right"), split_words(told, tree, shares, k, place), strict=True)),
+            "size": f"{apart.size[k, place]:.4g}",
+            "sure": f"{apart.sure[k, place]:.4f}",
+        }
+        for k in range(tree.n_leaves - 1)
+        for place in range(apart.column.shape[1])
+    )

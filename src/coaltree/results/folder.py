@@ -1,0 +1,200 @@
+"""Folders of results, written whole or not at all, and the files that several of them have."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import secrets
+import shutil
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree import formats
+from coaltree._version import __version__
+from coaltree.errors import FolderError
+from coaltree.posterior.annotate import to_annotated_nexus
+from coaltree.posterior.ensemble import TreePosterior
+from coaltree.reading import is_path
+from coaltree.tree import Tree
+
+SUMMARY, REPORT = "summary.json", "report.html"
+TREE, ANNOTATED, POSTERIOR_NEXUS = "tree.nwk", "tree.nex", "posterior.nex"
+DIGITS = 6
+_MOST_NEXUS_LEAVES = 2_000_000  # in all trees of posterior.nex, about 60 MB
+
+
+def check_free(out: Path, overwrite: bool) -> None:
+    """Refuse a folder that holds something, unless it may be replaced, before time is spent."""
+    try:
+        taken = out.exists() and not (out.is_dir() and not any(out.iterdir()))
+    except OSError as error:
+        raise FolderError(f"cannot look into {out}: {error.strerror or error}. Choose another folder.") from error
+    if taken and not overwrite:
+        raise FolderError(f"{out} exists. Choose another folder, or replace what this command wrote with --overwrite.")
+
+
+@contextmanager
+def replaced_folder(out: Path, command: str) -> Iterator[Path]:
+    """Yield a draft folder beside `out` that becomes `out` when the block ends without an error.
+
+    An existing `out` is accepted if it is empty or if its summary.json names `command`. It stays in place, its own
+    files are replaced one by one, the summary last, and files that somebody else put there are left alone.
+    """
+    destination = out.expanduser().resolve()
+    draft = destination.parent / f".{destination.name}.{secrets.token_hex(8)}.tmp"
+    try:
+        if destination.exists() and not may_write_into(destination, command):
+            raise FolderError(
+                f"{destination} exists and was not made by `{command}`. Choose another folder or move it away."
+            )
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        draft.mkdir()
+        yield draft
+        if destination.exists():
+            for file in sorted(draft.iterdir(), key=lambda file: file.name == SUMMARY):
+                file.replace(destination / file.name)
+        else:
+            draft.rename(destination)
+    except OSError as error:
+        if not _concerns(error, destination):
+            raise
+        raise FolderError(
+            f"cannot write {destination}: {error.strerror or error}. Choose a folder that you can write to."
+        ) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _concerns(error: OSError, destination: Path) -> bool:
+    """Whether an error is about this folder, its draft or a folder above; a full disk names no file."""
+    if error.filename is None:
+        return True
+    file = Path(error.filename)
+    return destination.parent in file.parents or file in destination.parents
+
+
+def may_write_into(folder: Path, command: str) -> bool:
+    """Whether a folder is empty or was made by `command`."""
+    if not folder.is_dir():
+        return False
+    if not any(folder.iterdir()):
+        return True
+    try:
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(summary, dict) and summary.get("command") == command
+
+
+# ---- files
+
+
+def provenance(command: str, command_line: str, seed: Any) -> dict[str, Any]:
+    """Return the first entries of a summary: what made these results."""
+    return {
+        "command": command,
+        "command_line": command_line,
+        "version": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "seed": seed,
+    }
+
+
+def shown_parameters(summary: Mapping[str, Any]) -> dict[str, object]:
+    """Return the parameters of a summary, and what made it, in the words of a report."""
+    chosen = {key.replace("_", " "): value for key, value in summary["parameters"].items()}
+    made_by = {"seed": "seed", "coaltree": "version", "numpy": "numpy", "Python": "python"}
+    return chosen | {name: summary[key] for name, key in made_by.items()}
+
+
+def fingerprint(source: Any) -> dict[str, str | None]:
+    """Return the name and the SHA-256 of a table's file; a table in memory has neither."""
+    if not is_path(source):
+        return {"file": f"a table in memory ({type(source).__name__})", "sha256": None}
+    path = Path(source)
+    return {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Write summary.json; what is not finite becomes null, as JSON has no word for it."""
+    (folder / SUMMARY).write_text(json.dumps(_finite(summary), indent=2) + "\n", encoding="utf-8")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def write_trees(folder: Path, tree: Tree, posterior: TreePosterior) -> npt.NDArray[np.float64] | None:
+    """Write the tree with its supports, again with intervals for FigTree, and all trees; return the supports.
+
+    One tree alone has none: its clades are in all trees there are, which tells nothing.
+    """
+    support = posterior.clade_support(tree) if len(posterior) > 1 else None
+    (folder / TREE).write_text(tree.to_newick(support=support, digits=DIGITS) + "\n", encoding="utf-8")
+    (folder / ANNOTATED).write_text(to_annotated_nexus(posterior, tree), encoding="utf-8")
+    (folder / POSTERIOR_NEXUS).write_text(_posterior_nexus(posterior), encoding="utf-8")
+    return support
+
+
+def _posterior_nexus(posterior: TreePosterior) -> str:
+    """All trees, or of many large ones as many as a viewer can open, evenly spaced."""
+    most = max(_MOST_NEXUS_LEAVES // posterior.n_leaves, 1)
+    if len(posterior) <= most:
+        return formats.to_nexus(list(posterior), weights=posterior.weights, digits=DIGITS)
+    chosen = np.linspace(0, len(posterior) - 1, most).round().astype(int)
+    weights = posterior.weights[chosen]
+    text = formats.to_nexus(
+        [posterior[i] for i in chosen.tolist()], weights=weights / (weights.sum() or 1.0), digits=DIGITS
+    )
+    told = f"[{most} of {len(posterior)} trees, evenly spaced, their weights scaled to sum to one]"
+    return text.replace("\n", f"\n{told}\n", 1)
+
+
+# ---- what is told on the way
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Lines about what is being done, or none."""
+
+    shown: bool
+
+    def say(self, text: str, end: str = "\n") -> None:
+        """Print a line now."""
+        if self.shown:
+            print(text, end=end, flush=True)
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        """Say what is being done, and how long it took."""
+        self.say(f"{what} ..", end="")
+        started = time.perf_counter()
+        yield
+        self.say(f" {time.perf_counter() - started:.1f} s")
+
+
+@contextmanager
+def warnings_as_texts(convergence: bool = True) -> Iterator[list[str]]:
+    """Yield a list that holds the UserWarnings of the block once it has ended, those of `convergence` if wanted."""
+    told: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield told
+    for warning in caught:
+        if issubclass(warning.category, UserWarning) if convergence else warning.category is UserWarning:
+            told.append(str(warning.message))
+    told[:] = dict.fromkeys(told)
