@@ -64,7 +64,7 @@ def covariance_replicate(n: int, step: float, length: float, amplitude: float | 
     name = next(name for name in learned.trace if "length_scale" in name)
     squared = np.median(learned.trace[name][:, learned.warmup :]) ** 2
     post = learned.posterior
-    merge = merge_time_errors(truth, post.times, post.weights)
+    merge = merge_time_errors(truth, post.times, weights=post.weights)
     distance = distance_errors(truth, post.cophenetic())
     return [merge.mse, distance.mse, squared / length - 1.0]
 
@@ -217,9 +217,13 @@ def refine(options: Options) -> Lines:
     X, phi = usps(options), 27.0 * np.eye(256)
     yield "| start | log joint | refined | CPU s |"
     yield "|---|---|---|---|"
-    starts = {f"greedy, {rule}": ct.greedy_tree(X, phi, rule) for rule in ("mode", "mean", "truncated_mean", "peak")}
+    starts = {
+        f"greedy, {rule}": ct.greedy_tree(X, phi, rule=rule) for rule in ("mode", "mean", "truncated_mean", "peak")
+    }
     for method, size in {"smc1": 10, "tpost": 10, "mpost2": 10, "mpost1": 2, "postpost": 2}.items():
-        starts[f"{method}, {size} particles"] = ct.sample_posterior(X, phi, method, size, n_jobs=2).best_tree()
+        starts[f"{method}, {size} particles"] = ct.sample_posterior(
+            X, phi, method=method, n_particles=size, n_jobs=2
+        ).best_tree()
     for name, tree in starts.items():
         began = time.process_time()
         found = ct.refine(tree, X, phi)

@@ -24,7 +24,7 @@ def simulate(n: int, n_outcomes: int, n_features: int, prevalence: tuple[float, 
     """Features, outcomes and coefficients from the model; prevalences evenly spaced in logs."""
     rng = np.random.default_rng(seed)
     tree = ct.sample_tree(n_outcomes, random_state=rng)
-    beta = ct.sample_data(tree, 0.04 * np.eye(n_features), 0.05, random_state=rng)
+    beta = ct.sample_data(tree, 0.04 * np.eye(n_features), leaf_noise=0.05, random_state=rng)
     beta += 0.1 * rng.standard_normal(n_features) - beta.mean(axis=0)
     X = rng.standard_normal((n, n_features))
     target = rng.permutation(np.geomspace(*prevalence, n_outcomes))

@@ -40,7 +40,7 @@ def replicate(n, d, covariance, noise, number):
     if covariance == "wishart":
         A = rng.normal(size=(d, 2 * d))
         phi = A @ A.T / (2 * d)
-    X = ct.sample_data(truth, phi, rng.exponential() if noise == PRIOR else noise, random_state=rng)
+    X = ct.sample_data(truth, phi, leaf_noise=rng.exponential() if noise == PRIOR else noise, random_state=rng)
     posterior = ct.CoalescentClustering(covariance, n_clusters=1, random_state=number).fit(X).posterior_
     true = {clade.tobytes() for clade in truth.clades()}
     sums = np.zeros((len(BANDS), 3))

@@ -52,7 +52,7 @@ def main(case: str) -> None:
             X[:, 200:260] += X[:, 260:320]
             phi = np.where(rng.random(n_features) < 0.1, 0.08, 0.0002)
         tree = ct.sample_tree(25, random_state=rng)
-        beta, unit = ct.sample_data(tree, phi, 0.05, random_state=rng), X.std(axis=0)
+        beta, unit = ct.sample_data(tree, phi, leaf_noise=0.05, random_state=rng), X.std(axis=0)
         Y = outcomes((X - X.mean(axis=0)) / unit, beta, rng)
     began = time.process_time()
     with warnings.catch_warnings():

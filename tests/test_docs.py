@@ -253,10 +253,11 @@ def test_public_names_are_in_the_reference():
     reference = "\n".join(text for page, text in PAGES.items() if page.startswith("api/"))
     documented = set(re.findall(r"^\.\. auto(?:function|class|data):: (\S+)$", reference, flags=re.MULTILINE))
     short = {name.rpartition(".")[2] for name in documented}
-    modules = {"metrics", "model", "__version__"}
+    modules = {"metrics", "model", "results", "__version__"}
     for name in (*(set(coaltree.__all__) - modules), *plots.__all__, *records.__all__):
         assert name in short, name
     assert "automodule:: coaltree.metrics" in reference
+    assert "automodule:: coaltree.results" in reference
     assert "automodule:: coaltree.model.gig" in reference
 
 

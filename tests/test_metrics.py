@@ -136,10 +136,10 @@ def test_merge_time_errors():
     np.testing.assert_allclose(errors, [np.mean(error**2), np.mean(np.abs(error)), 0.3])
     assert errors._fields == ("mse", "mae", "mab")
     np.testing.assert_allclose(
-        metrics.merge_time_errors(SMALL, times), metrics.merge_time_errors(SMALL, times, [0.5, 0.5])
+        metrics.merge_time_errors(SMALL, times), metrics.merge_time_errors(SMALL, times, weights=[0.5, 0.5])
     )
     np.testing.assert_allclose(
-        metrics.merge_time_errors(SMALL, times[0]), metrics.merge_time_errors(SMALL, times, [1, 0])
+        metrics.merge_time_errors(SMALL, times[0]), metrics.merge_time_errors(SMALL, times, weights=[1, 0])
     )
     assert metrics.merge_time_errors(SMALL, SMALL.times) == (0, 0, 0)
 

@@ -88,8 +88,8 @@ def least_deviation(n: int, d: int) -> float:
 def tree_measures(truth: ct.Tree, times: Any, cophenetic: Any, weights: Any = None) -> Row:
     """Errors of log merge times and of distances, and the difference of last merge times."""
     return {
-        **_named("time", merge_time_errors(truth, times, weights)),
-        "td": last_time_difference(truth, times, weights),
+        **_named("time", merge_time_errors(truth, times, weights=weights)),
+        "td": last_time_difference(truth, times, weights=weights),
         **_named("distance", distance_errors(truth, cophenetic)),
     }
 

@@ -86,7 +86,9 @@ def by_particles(
     kept = [draw for _, draw in zip(range(n_iter), chain, strict=False)][burn_in:]
     phi = family.summarise([draw.covariance for draw in kept]).matrix()
     noise = np.median([draw.leaf_noise for draw in kept], axis=0)
-    posterior = ct.sample_posterior(X, phi, method, n_particles, noise, random_state=rng, names=names)
+    posterior = ct.sample_posterior(
+        X, phi, method=method, n_particles=n_particles, leaf_noise=noise, random_state=rng, names=names
+    )
     trace = {name: np.array([draw.covariance.values[name] for draw in kept]) for name in kept[0].covariance.values}
     return Learned(posterior, phi, noise, trace)
 
@@ -106,7 +108,16 @@ def by_chain(
         warnings.simplefilter("ignore", ConvergenceWarning)  # a quick run is short on purpose
         noise = "learn" if learn_noise else 0.0
         found = ct.learn_posterior(
-            X, family, None, noise, n_draws, warmup, thin=1, method=method, random_state=rng, names=names
+            X,
+            family,
+            coordinates=None,
+            leaf_noise=noise,
+            n_draws=n_draws,
+            warmup=warmup,
+            thin=1,
+            method=method,
+            random_state=rng,
+            names=names,
         )
     trace = {
         name: values[:, found.warmup :].reshape(-1, *values.shape[2:])

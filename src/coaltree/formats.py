@@ -81,6 +81,7 @@ def from_linkage(Z: npt.ArrayLike, names: Iterable[str] | None = None) -> Tree:
 def to_newick(
     tree: Tree,
     support: npt.ArrayLike | None = None,
+    *,
     digits: int | None = None,
     notes: Sequence[str] | None = None,
 ) -> str:
@@ -100,7 +101,7 @@ def to_newick(
     return write(tree, _labels(tree), support, digits, notes)
 
 
-def from_newick(text: str, names: Iterable[str] | None = None, tolerance: float = 1e-5) -> Tree:
+def from_newick(text: str, names: Iterable[str] | None = None, *, tolerance: float = 1e-5) -> Tree:
     """Read one tree from Newick text.
 
     Parameters
@@ -124,11 +125,11 @@ def from_newick(text: str, names: Iterable[str] | None = None, tolerance: float 
     >>> from_newick("(c:1.0,('it''s':0.5,b:0.5):0.5);").names
     ('c', "it's", 'b')
     """
-    return newick_with_support(text, names, tolerance)[0]
+    return newick_with_support(text, names, tolerance=tolerance)[0]
 
 
 def newick_with_support(
-    text: str, names: Iterable[str] | None = None, tolerance: float = 1e-5
+    text: str, names: Iterable[str] | None = None, *, tolerance: float = 1e-5
 ) -> tuple[Tree, FloatArray]:
     """Read one tree and the numbers that label its inner nodes, shape (n − 1,), nan where there is none."""
     tokens = scan(text)
@@ -142,6 +143,7 @@ def newick_with_support(
 def to_nexus(
     trees: Tree | Iterable[Tree],
     weights: npt.ArrayLike | None = None,
+    *,
     digits: int | None = None,
     notes: Sequence[Sequence[str]] | None = None,
 ) -> str:

@@ -200,7 +200,7 @@ def _encode(tree: Tree, labels: npt.ArrayLike) -> tuple[IntArray, int]:
 # ---- against the tree that generated the data
 
 
-def merge_time_errors(truth: Tree, times: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Errors:
+def merge_time_errors(truth: Tree, times: npt.ArrayLike, *, weights: npt.ArrayLike | None = None) -> Errors:
     """Errors of the log merge times.
 
     The estimate of log t_k is its weighted mean over the trees; the errors are over the n − 1 merges,
@@ -255,7 +255,7 @@ def distance_errors(truth: Tree, cophenetic: npt.ArrayLike) -> Errors:
     return _errors(estimate[upper] - truth.cophenetic()[upper])
 
 
-def last_time_difference(truth: Tree, times: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
+def last_time_difference(truth: Tree, times: npt.ArrayLike, *, weights: npt.ArrayLike | None = None) -> float:
     """Return the true last merge time minus its weighted mean: positive means underestimated.
 
     Parameters are those of `merge_time_errors`.

@@ -214,7 +214,7 @@ class Tree:
         return formats.to_newick(self, support=support, digits=digits)
 
     @classmethod
-    def from_newick(cls, text: str, names: Iterable[str] | None = None, tolerance: float = 1e-5) -> Tree:
+    def from_newick(cls, text: str, names: Iterable[str] | None = None, *, tolerance: float = 1e-5) -> Tree:
         """Read a tree from Newick text; see `coaltree.formats.from_newick`."""
         from coaltree import formats
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.errors import InputError, InputTypeError
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -24,14 +26,14 @@ def as_floats(value: Any, name: str) -> Floats:
         with np.errstate(over="ignore"):  # of longer floats; what overflows is infinite and refused as such
             return given.astype(np.float64, order="C")
     except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(f"{name} must be an array of numbers: {error}.") from error
+        raise InputTypeError(f"{name} must be an array of numbers: {error}.") from error
 
 
 def check_numbers(value: Any, name: str) -> Floats:
     """Return `value` as a finite float64 array of any shape."""
     array = as_floats(value, name)
     if not np.all(np.isfinite(array)):
-        raise ValueError(f"{name} must be finite, got {value!r}.")
+        raise InputError(f"{name} must be finite, got {value!r}.")
     return array
 
 
@@ -39,11 +41,11 @@ def check_array(value: Any, name: str, ndim: int, missing: bool = False) -> Floa
     """Return `value` as a finite, C-contiguous float64 array with `ndim` dimensions; NaN may pass as `missing`."""
     array = as_floats(value, name)
     if array.ndim != ndim:
-        raise ValueError(f"{name} must have {ndim} dimension(s), got shape {array.shape}.")
+        raise InputError(f"{name} must have {ndim} dimension(s), got shape {array.shape}.")
     bad = np.argwhere(np.isinf(array) if missing else ~np.isfinite(array))
     if len(bad):
         where = ", ".join(str(int(index)) for index in bad[0])
-        raise ValueError(
+        raise InputError(
             f"{name} must be finite: {len(bad)} entr{'y is' if len(bad) == 1 else 'ies are'} "
             f"{'' if missing else 'NaN or '}infinite, the first at [{where}]. Remove or impute them."
         )
@@ -54,13 +56,13 @@ def check_data(X: Any, missing: bool = False) -> Floats:
     """Return the (n, d) table as float64, n ≥ 2 rows and d ≥ 1 columns, all finite or `missing` (NaN)."""
     array = check_array(X, "X", 2, missing)
     if array.shape[0] < 2:
-        raise ValueError(f"X must have at least 2 rows to build a tree, got {array.shape[0]}.")
+        raise InputError(f"X must have at least 2 rows to build a tree, got {array.shape[0]}.")
     if array.shape[1] < 1:
-        raise ValueError("X must have at least 1 column, got 0.")
+        raise InputError("X must have at least 1 column, got 0.")
     if missing:
         empty = np.flatnonzero(np.isnan(array).all(axis=0))
         if len(empty):
-            raise ValueError(f"X has no entry at all in column(s) {', '.join(map(str, empty))}. Drop them.")
+            raise InputError(f"X has no entry at all in column(s) {', '.join(map(str, empty))}. Drop them.")
     return array
 
 
@@ -71,28 +73,28 @@ def check_covariance(covariance: Any, d: int | None = None) -> Floats:
     """
     if covariance is None:
         if d is None:
-            raise TypeError("covariance must be a (d, d) array, d variances or an int d.")
+            raise InputTypeError("covariance must be a (d, d) array, d variances or an int d.")
         return np.ones(d)
     if np.ndim(covariance) == 1:
         return _check_variances(covariance, d)
     phi = check_array(covariance, "covariance", 2)
     if phi.shape[0] != phi.shape[1] or phi.shape[0] < 1 or (d is not None and phi.shape[0] != d):
         expected = "square" if d is None else f"({d}, {d}) to match the {d} column(s) of X"
-        raise ValueError(f"covariance must be {expected}, got shape {phi.shape}.")
+        raise InputError(f"covariance must be {expected}, got shape {phi.shape}.")
     if is_diagonal(phi):
         _check_variances(np.diag(phi), d)
         return phi
     size = float(np.abs(phi).max())
     asymmetry = float(np.abs(0.5 * phi - 0.5 * phi.T).max()) * 2.0
     if asymmetry > 1e-8 * size:
-        raise ValueError(
+        raise InputError(
             f"covariance must be symmetric: entries differ from their mirror by up to {asymmetry:.3g}. "
             "Use (covariance + covariance.T) / 2 if that is rounding."
         )
     phi = 0.5 * phi + 0.5 * phi.T
     eigenvalues = np.linalg.eigvalsh(phi / size) * size if size > 0 else np.zeros(len(phi))
     if eigenvalues[0] <= 0 or not _has_root(phi):
-        raise ValueError(
+        raise InputError(
             f"covariance must be positive definite: the smallest of its {len(phi)} eigenvalues is "
             f"{eigenvalues[0]:.6g} (largest {eigenvalues[-1]:.6g}). Add a small multiple of the identity."
         )
@@ -109,9 +111,9 @@ def _check_variances(variances: Any, d: int | None) -> Floats:
     phi = check_array(variances, "covariance", 1)
     if len(phi) < 1 or (d is not None and len(phi) != d):
         expected = "at least one variance" if d is None else f"{d} variances to match the {d} column(s) of X"
-        raise ValueError(f"covariance must be a square matrix or {expected}, got shape {phi.shape}.")
+        raise InputError(f"covariance must be a square matrix or {expected}, got shape {phi.shape}.")
     if phi.min() <= 0:
-        raise ValueError(
+        raise InputError(
             f"covariance must be positive definite: the smallest of its {len(phi)} variances is {phi.min():.6g} "
             f"(largest {phi.max():.6g}). Add a small number to them."
         )
@@ -133,41 +135,41 @@ def check_leaf_noise(leaf_noise: Any, n: int) -> Floats:
     else:
         noise = check_array(leaf_noise, "leaf_noise", 1)
     if noise.shape != (n,):
-        raise ValueError(f"leaf_noise must be a number or have one entry per row of X ({n}), got {noise.shape}.")
+        raise InputError(f"leaf_noise must be a number or have one entry per row of X ({n}), got {noise.shape}.")
     if np.any(noise < 0):
-        raise ValueError(f"leaf_noise must not be negative, got {float(noise.min()):.6g}.")
+        raise InputError(f"leaf_noise must not be negative, got {float(noise.min()):.6g}.")
     return noise
 
 
 def check_count(value: Any, name: str, at_least: int) -> int:
     """Return an integer that is at least `at_least`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an integer, got {value!r}.")
+        raise InputTypeError(f"{name} must be an integer, got {value!r}.")
     if value < at_least:
-        raise ValueError(f"{name} must be at least {at_least}, got {value}.")
+        raise InputError(f"{name} must be at least {at_least}, got {value}.")
     return int(value)
 
 
 def check_choice(value: Any, name: str, choices: Collection[str]) -> str:
     """Return `value` if it is one of `choices`."""
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+        raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
     return value
 
 
 def check_fraction(value: Any, name: str) -> float:
     """Return a number in [0, 1]."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number between 0 and 1, got {value!r}.")
+        raise InputTypeError(f"{name} must be a number between 0 and 1, got {value!r}.")
     if not 0 <= float(value) <= 1:
-        raise ValueError(f"{name} must be between 0 and 1, got {value}.")
+        raise InputError(f"{name} must be between 0 and 1, got {value}.")
     return float(value)
 
 
 def check_real(value: Any, name: str, at_least: float) -> float:
     """Return a finite number that is at least `at_least`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
+        raise InputTypeError(f"{name} must be a number, got {value!r}.")
     if not at_least <= float(value) < np.inf:
-        raise ValueError(f"{name} must be a finite number ≥ {at_least:g}, got {value!r}.")
+        raise InputError(f"{name} must be a finite number ≥ {at_least:g}, got {value!r}.")
     return float(value)

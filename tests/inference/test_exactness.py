@@ -18,7 +18,7 @@ N_BATCHES, BATCH = 40, 500  # with fewer batches, errors of their mean have the 
 
 
 def data(n, d, leaf_noise):
-    return ct.sample_data(ct.sample_tree(n, random_state=n + d), d, leaf_noise, random_state=10 * n + d)
+    return ct.sample_data(ct.sample_tree(n, random_state=n + d), d, leaf_noise=leaf_noise, random_state=10 * n + d)
 
 
 @cache

@@ -46,7 +46,7 @@ def plain_greedy(X, rule, leaf_noise=0.0):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(("d", "leaf_noise"), [(1, 0.0), (2, 0.1), (3, 0.0), (40, 0.0)])
 def test_same_tree_as_the_plain_scan(rule, d, leaf_noise):
-    X = ct.sample_data(ct.sample_tree(14, random_state=d), d, leaf_noise, random_state=d)
+    X = ct.sample_data(ct.sample_tree(14, random_state=d), d, leaf_noise=leaf_noise, random_state=d)
     ours, plain = ct.greedy_tree(X, rule=rule, leaf_noise=leaf_noise), plain_greedy(X, rule, leaf_noise)
     np.testing.assert_array_equal(np.sort(ours.children), np.sort(plain.children))
     np.testing.assert_allclose(ours.times, plain.times, rtol=1e-7)
@@ -60,7 +60,7 @@ def problem(kind, d, rng):
     if kind == "star":  # all equally far: every bound is close to every other
         return rng.normal(size=(n, d)), 0.0
     if kind == "noise":
-        return ct.sample_data(ct.sample_tree(n, random_state=rng), d, 0.3, random_state=rng), 0.3
+        return ct.sample_data(ct.sample_tree(n, random_state=rng), d, leaf_noise=0.3, random_state=rng), 0.3
     if kind == "noises":
         noise = rng.exponential(size=n) * (rng.random(n) < 0.7)
         return rng.normal(size=(n, d)) * np.exp(rng.normal(size=(n, 1))), noise

@@ -31,7 +31,7 @@ def draw_tails(rng):
 def simulate(rng):
     tails, noise = draw_tails(rng)
     now = Unknowns(ct.sample_tree(N, random_state=rng), FAMILY.sample_prior(D, rng), noise, tails=tails)
-    return now, ct.sample_data(now.tree, now.covariance.matrix(), noise, random_state=rng)
+    return now, ct.sample_data(now.tree, now.covariance.matrix(), leaf_noise=noise, random_state=rng)
 
 
 def statistics(now):
@@ -85,7 +85,7 @@ def test_noise_of_a_row_against_quadrature():
     rng = np.random.default_rng(seed(1))
     tree = ct.sample_tree(4, random_state=rng)
     noise, tails = np.array([0.5, 0.1, 0.2, 0.3]), Tails(0.2, 3.0)
-    X = ct.sample_data(tree, np.eye(3), 0.3, random_state=rng)
+    X = ct.sample_data(tree, np.eye(3), leaf_noise=0.3, random_state=rng)
     X[0] += 2.0
 
     def log_p(log_s):

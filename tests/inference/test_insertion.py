@@ -90,7 +90,7 @@ def first_rows(tree, order, k):
 def test_weights_equal_the_plain_twin(d, leaf_noise):
     """Without resampling a weight is Π f/q over the insertions, each by kriging on the smaller tree."""
     n, order = 6, np.array([3, 0, 5, 1, 4, 2])
-    X = ct.sample_data(ct.sample_tree(n, random_state=d), d, leaf_noise, random_state=d + 1)
+    X = ct.sample_data(ct.sample_tree(n, random_state=d), d, leaf_noise=leaf_noise, random_state=d + 1)
     result = run(X, 8, leaf_noise=leaf_noise, ess_threshold=0.0, order=order)
     expected = np.zeros(8)
     for m in range(8):

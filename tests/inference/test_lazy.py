@@ -86,7 +86,7 @@ def test_quantiles_invert_the_distribution_function(d, eps, r):
 def test_the_lazy_race_is_the_race(d, leaf_noise):
     """One particle's tree from the same keys, with every pair drawn at once."""
     n = 60
-    X = ct.sample_data(ct.sample_tree(n, random_state=d), d, leaf_noise, random_state=d)
+    X = ct.sample_data(ct.sample_tree(n, random_state=d), d, leaf_noise=leaf_noise, random_state=d)
     lazy = run(X, "smc1", 1, seed=seed(d), leaf_noise=leaf_noise)
     rng = np.random.default_rng(seed(d))
     streams = make_streams(rng, 1)

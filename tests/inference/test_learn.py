@@ -51,7 +51,7 @@ def statistics(unknowns, X):
 
 def simulate(family, learn_noise, rng):
     now = draw_from_prior(family, rng, learn_noise)
-    return now, ct.sample_data(now.tree, now.covariance.matrix(), now.leaf_noise, random_state=rng)
+    return now, ct.sample_data(now.tree, now.covariance.matrix(), leaf_noise=now.leaf_noise, random_state=rng)
 
 
 def iterate(now, X, family, rng, learn_noise=True):
@@ -114,7 +114,7 @@ def test_scale_move_keeps_the_likelihood():
     rng = np.random.default_rng(0)
     family = FAMILIES["inverse Wishart"]
     now = draw_from_prior(family, rng, True)
-    X = ct.sample_data(now.tree, now.covariance.matrix(), now.leaf_noise, random_state=rng)
+    X = ct.sample_data(now.tree, now.covariance.matrix(), leaf_noise=now.leaf_noise, random_state=rng)
     new = learn.draw_scale(now, X, family, True, rng)
     assert new.tree.times[-1] != now.tree.times[-1]
     assert log_likelihood(new.tree, X, new.covariance.matrix(), new.leaf_noise) == pytest.approx(
@@ -155,7 +155,7 @@ def test_the_covariance_is_integrated_out(name):
     """In one dimension, against the trapezoidal rule in log φ."""
     family, rng = ONE[name], np.random.default_rng(seed(5))
     tree = ct.sample_tree(6, random_state=rng)
-    X = ct.sample_data(tree, np.array([[2.0]]), 0.5, random_state=rng)
+    X = ct.sample_data(tree, np.array([[2.0]]), leaf_noise=0.5, random_state=rng)
     integrated = family.integrated(family.start(np.array([[1.0]])), rng)
     log_phi = np.linspace(-8.0, 12.0, 400)
     key = next(iter(family.start(np.array([[1.0]])).values))
@@ -177,7 +177,7 @@ def test_noise_mixes_because_the_covariance_is_integrated_out(monkeypatch):
     """Autocorrelation of log s₀ over blocks of noise and covariance alone, the tree as it was."""
     rng = np.random.default_rng(seed(4))
     tree, family = ct.sample_tree(20, random_state=rng), Spherical()
-    X = ct.sample_data(tree, 4.0 * np.eye(12), 1.0, random_state=rng)
+    X = ct.sample_data(tree, 4.0 * np.eye(12), leaf_noise=1.0, random_state=rng)
 
     def autocorrelation():
         now, draws = Unknowns(tree, family.start(np.cov(X.T)), np.ones(20)), []

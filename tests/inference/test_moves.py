@@ -159,9 +159,11 @@ def test_slices_alone_exchange_the_order_of_merges():
 def test_scaling_alone_samples_the_scale_and_needs_its_jacobian():
     n, d, leaf_noise = 5, 3, 0.2
     tree = ct.sample_tree(n, random_state=3)
-    X = ct.sample_data(tree, d, leaf_noise, random_state=4)
+    X = ct.sample_data(tree, d, leaf_noise=leaf_noise, random_state=4)
     u = np.linspace(-8, 8, 4001)
-    log_p = [ct.log_joint(ct.Tree(tree.children, tree.times * math.exp(x)), X, None, leaf_noise) for x in u[::10]]
+    log_p = [
+        ct.log_joint(ct.Tree(tree.children, tree.times * math.exp(x)), X, None, leaf_noise=leaf_noise) for x in u[::10]
+    ]
     log_p = np.interp(u, u[::10], log_p)
 
     def mean_log_scale(jacobian):
@@ -208,7 +210,7 @@ def test_alternating_data_and_tree_keeps_the_prior():
     rng = np.random.default_rng(seed(44))
     tree, rows = ct.sample_tree(n, random_state=rng), []
     for _ in range(5000):
-        X = ct.sample_data(tree, d, leaf_noise, random_state=rng)
+        X = ct.sample_data(tree, d, leaf_noise=leaf_noise, random_state=rng)
         tree, _ = sweep(tree, X, np.full(n, leaf_noise), 1, rng, schedule=Schedule(n // 2, 1, 1))
         cherries = (tree.children < n).all(axis=1).sum()
         rows.append([*tree.times, cherries])
@@ -223,13 +225,15 @@ def test_alternating_data_and_tree_keeps_the_prior():
 def test_log_joint_is_kept_through_thousands_of_moves(d, leaf_noise):
     n = 30
     rng = np.random.default_rng(seed(61))
-    X = ct.sample_data(ct.sample_tree(n, random_state=rng), d, leaf_noise, random_state=rng)
+    X = ct.sample_data(ct.sample_tree(n, random_state=rng), d, leaf_noise=leaf_noise, random_state=rng)
     # No scalings: they would recompute everything.
     schedule, start = Schedule(regrafts=200, slices=2, scales=0), ct.sample_tree(n, random_state=rng)
     chain = trace(start, X, np.full(n, leaf_noise), 20, rng, schedule=schedule)
     assert chain.info.regrafts == 4000
     for children, times, log_joint in zip(chain.children[::5], chain.times[::5], chain.log_joint[::5], strict=True):
-        assert log_joint == pytest.approx(ct.log_joint(ct.Tree(children, times), X, None, leaf_noise), rel=1e-8)
+        assert log_joint == pytest.approx(
+            ct.log_joint(ct.Tree(children, times), X, None, leaf_noise=leaf_noise), rel=1e-8
+        )
 
 
 def test_same_seed_same_bytes():

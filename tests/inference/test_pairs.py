@@ -63,7 +63,7 @@ def test_alternating_data_and_tree_keeps_the_prior():
     rng = np.random.default_rng(seed(83))
     tree, rows, counts = ct.sample_tree(n, random_state=rng), [], np.zeros(local.N_COUNTS, dtype=np.int64)
     for _ in range(1500):
-        X = ct.sample_data(tree, d, leaf_noise, random_state=rng)
+        X = ct.sample_data(tree, d, leaf_noise=leaf_noise, random_state=rng)
         walk = Walk(tree, nearest_rows(X, 3), X, np.full(n, leaf_noise), rng, fresh=True)
         pairs.regraft_pairs(walk.state, 2 * n, 6, walk.stream, counts)
         slice_times(walk.state, walk.stream)
@@ -81,7 +81,7 @@ def test_log_joint_and_messages_are_kept(n, d, leaf_noise):
     if n > 3:
         assert walk.counts[local.PAIRS_ACCEPTED] > 0
     joint = float(walk.state.log_joint[0])
-    assert joint == pytest.approx(ct.log_joint(walk.to_tree(), X, None, leaf_noise), rel=1e-8)
+    assert joint == pytest.approx(ct.log_joint(walk.to_tree(), X, None, leaf_noise=leaf_noise), rel=1e-8)
     mean = walk.state.mean.copy()
     recompute(walk.state)
     assert np.array_equal(mean, walk.state.mean)
@@ -92,7 +92,7 @@ def test_pairs_are_for_where_single_subtrees_hardly_move():
     n = 40
     for d, expected in ((4, 0), (300, n // 2)):
         rng = np.random.default_rng(seed(85))
-        X = ct.sample_data(ct.sample_tree(n, random_state=rng), d, 0.05, random_state=rng)
+        X = ct.sample_data(ct.sample_tree(n, random_state=rng), d, leaf_noise=0.05, random_state=rng)
         walk = walk_over(X, 0.05, 85, nearest_rows(X, 8), ct.greedy_tree(X, leaf_noise=0.05))
         for _ in range(3):
             walk.sweep(4)
@@ -113,7 +113,9 @@ def test_a_heated_walk_has_the_posterior_of_fewer_columns():
     walk = walk_over(np.hstack([half, half]), leaf_noise, 87)
     walk.state.heat[:] = D, 0.5
     recompute(walk.state)
-    assert walk.state.log_joint[0] == pytest.approx(ct.log_joint(walk.to_tree(), half, None, leaf_noise), rel=1e-9)
+    assert walk.state.log_joint[0] == pytest.approx(
+        ct.log_joint(walk.to_tree(), half, None, leaf_noise=leaf_noise), rel=1e-9
+    )
 
     def step(walk):
         walk.sweep(rescaled=True)
@@ -126,7 +128,7 @@ def test_a_heated_walk_has_the_posterior_of_fewer_columns():
 
 def test_warm_up_ends_with_the_whole_likelihood():
     n, d, warmup = 20, 256, 50
-    X = ct.sample_data(ct.sample_tree(n, random_state=1), d, 0.1, random_state=2)
+    X = ct.sample_data(ct.sample_tree(n, random_state=1), d, leaf_noise=0.1, random_state=2)
     walk = walk_over(X, 0.1, 88, nearest_rows(X, 8))
     powers = []
     for done in range(1, warmup + 1):
@@ -136,7 +138,7 @@ def test_warm_up_ends_with_the_whole_likelihood():
     assert 0.25 < powers[0] < 0.3
     assert powers == sorted(powers)
     assert powers[29:] == [1.0] * 21
-    assert walk.state.log_joint[0] == pytest.approx(ct.log_joint(walk.to_tree(), X, None, 0.1), rel=1e-8)
+    assert walk.state.log_joint[0] == pytest.approx(ct.log_joint(walk.to_tree(), X, None, leaf_noise=0.1), rel=1e-8)
     walk.adapt(1, 20)  # too short a warm-up
     assert walk.state.heat.tolist() == [d, 1.0]
     other = walk_over(X, 0.1, 89, nearest_rows(X, 8))

@@ -35,7 +35,7 @@ def best_joint(X, leaf_noise):
 
         def cost(log_gaps, children=children):
             tree = ct.Tree(children, np.cumsum(np.exp(np.clip(log_gaps, -30, 5))))
-            return -ct.log_joint(tree, X, None, leaf_noise)
+            return -ct.log_joint(tree, X, None, leaf_noise=leaf_noise)
 
         options = {"xatol": 1e-3, "fatol": 1e-5}
         best = max(best, -minimize(cost, np.full(len(X) - 1, -2.0), method="Nelder-Mead", options=options).fun)
@@ -46,11 +46,11 @@ def best_joint(X, leaf_noise):
 def test_finds_the_best_of_all_trees(d, leaf_noise):
     n = 4
     rng = np.random.default_rng(seed(1))
-    X = ct.sample_data(ct.sample_tree(n, random_state=rng), d, leaf_noise, random_state=rng)
+    X = ct.sample_data(ct.sample_tree(n, random_state=rng), d, leaf_noise=leaf_noise, random_state=rng)
     best = best_joint(X, leaf_noise)
     for number in range(3):
         found = refine(ct.sample_tree(n, random_state=number), X, leaf_noise=leaf_noise, random_state=seed(number))
-        assert ct.log_joint(found, X, None, leaf_noise) == pytest.approx(best, abs=1e-3)
+        assert ct.log_joint(found, X, None, leaf_noise=leaf_noise) == pytest.approx(best, abs=1e-3)
 
 
 @pytest.mark.parametrize(("n", "d", "leaf_noise"), [(60, 2, 0.0), (60, 50, 0.0), (40, 5, 0.2)])
@@ -59,14 +59,17 @@ def test_raises_every_start_to_the_same_height(n, d, leaf_noise):
     truth = ct.sample_tree(n, random_state=rng)
     factor = rng.normal(size=(d, d))
     covariance = factor @ factor.T + np.eye(d)
-    X = ct.sample_data(truth, covariance, leaf_noise, random_state=rng)
-    starts = [ct.greedy_tree(X, covariance, rule, leaf_noise) for rule in ("mode", "mean", "truncated_mean", "peak")]
+    X = ct.sample_data(truth, covariance, leaf_noise=leaf_noise, random_state=rng)
+    starts = [
+        ct.greedy_tree(X, covariance, rule=rule, leaf_noise=leaf_noise)
+        for rule in ("mode", "mean", "truncated_mean", "peak")
+    ]
     starts += [truth, ct.sample_tree(n, random_state=rng)]
     heights = []
     for start in starts:
-        found = refine(start, X, covariance, leaf_noise, max_sweeps=30, random_state=seed(3))
-        heights.append(ct.log_joint(found, X, covariance, leaf_noise))
-        assert heights[-1] > ct.log_joint(start, X, covariance, leaf_noise)
+        found = refine(start, X, covariance, leaf_noise=leaf_noise, max_sweeps=30, random_state=seed(3))
+        heights.append(ct.log_joint(found, X, covariance, leaf_noise=leaf_noise))
+        assert heights[-1] > ct.log_joint(start, X, covariance, leaf_noise=leaf_noise)
     # Low dimensions have many trees of nearly the same height: a tenth of a nat a merge.
     assert np.ptp(heights) < 0.1 * n
 
@@ -146,9 +149,11 @@ def test_usps_starts_end_within_one_percent():
     rng = np.random.default_rng(0)
     chosen = [rng.choice(np.flatnonzero(images["y"] == digit), 50, replace=False) for digit in range(10)]
     X, covariance = images["X"][np.concatenate(chosen)].astype(float), 27 * np.eye(256)
-    starts = [ct.greedy_tree(X, covariance, rule) for rule in ("mode", "mean", "truncated_mean", "peak")]
+    starts = [ct.greedy_tree(X, covariance, rule=rule) for rule in ("mode", "mean", "truncated_mean", "peak")]
     for method in ("smc1", "tpost", "mpost2"):
-        starts.append(ct.sample_posterior(X, covariance, method, n_particles=5, random_state=seed(6)).best_tree())
+        starts.append(
+            ct.sample_posterior(X, covariance, method=method, n_particles=5, random_state=seed(6)).best_tree()
+        )
     before = np.array([ct.log_joint(tree, X, covariance) for tree in starts])
     after = np.array([ct.log_joint(refine(tree, X, covariance), X, covariance) for tree in starts])
     assert np.all(after > before)

@@ -22,7 +22,7 @@ def run(X, method, n_particles, seed=0, leaf_noise=0.0, **options):
 @pytest.mark.parametrize(("d", "leaf_noise"), [(1, 0.0), (2, 0.3), (3, 0.0), (20, 0.1)])
 def test_weights_along_a_path_equal_the_plain_twin(method, d, leaf_noise):
     tree = ct.sample_tree(9, random_state=d)
-    X = ct.sample_data(tree, d, leaf_noise, random_state=d + 1)
+    X = ct.sample_data(tree, d, leaf_noise=leaf_noise, random_state=d + 1)
     other = ct.sample_tree(9, random_state=d + 2)
     for path in (tree, other):
         result = run(X, method, 1, leaf_noise=leaf_noise, retained=path, ess_threshold=0.0)

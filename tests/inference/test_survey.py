@@ -28,7 +28,7 @@ def places(proposal, rng):
 def test_proposal_equals_its_twin_and_the_joint(n, d, leaf_noise):
     rng = np.random.default_rng(seed(51))
     tree = ct.sample_tree(n, random_state=rng)
-    X = ct.sample_data(tree, d, leaf_noise, random_state=rng)
+    X = ct.sample_data(tree, d, leaf_noise=leaf_noise, random_state=rng)
     chain = make_chain(tree, X, np.full(n, leaf_noise))
     for cut in range(2 * n - 2):
         proposal = Proposal(tree, X, leaf_noise, cut)
@@ -36,7 +36,7 @@ def test_proposal_equals_its_twin_and_the_joint(n, d, leaf_noise):
         out = np.empty((2, len(nodes)))
         weigh_places(chain, cut, nodes, times, 1.0, out)
         trees = [ct.Tree(*hang(tree, cut, *place)) for place in zip(nodes, times, strict=True)]
-        log_joint = np.array([ct.log_joint(moved, X, None, leaf_noise) for moved in trees])
+        log_joint = np.array([ct.log_joint(moved, X, None, leaf_noise=leaf_noise) for moved in trees])
         np.testing.assert_allclose(log_joint - log_joint[0], out[0] - out[0, 0], rtol=1e-8, atol=1e-7)
         log_f, log_q = np.array(
             [[proposal.log_f(*place), proposal.log_q(*place)] for place in zip(nodes, times, strict=True)]
@@ -52,7 +52,7 @@ def test_proposal_is_a_density_close_to_the_target(d, leaf_noise, beta):
     n = 7
     rng = np.random.default_rng(seed(52))
     tree = ct.sample_tree(n, random_state=rng)
-    X = ct.sample_data(tree, d, leaf_noise, random_state=rng)
+    X = ct.sample_data(tree, d, leaf_noise=leaf_noise, random_state=rng)
     chain, parents, node_times = make_chain(tree, X, np.full(n, leaf_noise)), tree.parents(), tree.node_times()
     for cut in (0, 3, n):
         gone = parents[cut]

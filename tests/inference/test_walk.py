@@ -40,7 +40,7 @@ def walk_over(X, leaf_noise=0.0, number=0, near=None, tree=None, most=None, **ho
 def walk_on_its_way(n, d, leaf_noise, number):
     """Rows from the model, and a walk over them after two sweeps."""
     rng = np.random.default_rng(seed(number))
-    X = ct.sample_data(ct.sample_tree(n, random_state=rng), d, leaf_noise, random_state=rng)
+    X = ct.sample_data(ct.sample_tree(n, random_state=rng), d, leaf_noise=leaf_noise, random_state=rng)
     walk = walk_over(X, leaf_noise, number, nearest_rows(X, min(8, n - 1)))
     walk.sweep(2)
     return X, walk
@@ -117,7 +117,7 @@ def test_alternating_data_and_tree_keeps_the_prior():
     rng = np.random.default_rng(seed(44))
     tree, rows = ct.sample_tree(n, random_state=rng), []
     for _ in range(2000):
-        X = ct.sample_data(tree, d, leaf_noise, random_state=rng)
+        X = ct.sample_data(tree, d, leaf_noise=leaf_noise, random_state=rng)
         walk = Walk(tree, nearest_rows(X, 3), X, np.full(n, leaf_noise), rng, fresh=True)
         walk.most = 6
         walk.sweep(rescaled=True)
@@ -134,7 +134,7 @@ def test_alternating_data_and_tree_keeps_the_prior():
 def test_supports_are_those_of_the_full_survey():
     n, d, n_draws = 60, 6, 800
     rng = np.random.default_rng(seed(5))
-    X = ct.sample_data(ct.sample_tree(n, random_state=rng), d, 0.02, random_state=rng)
+    X = ct.sample_data(ct.sample_tree(n, random_state=rng), d, leaf_noise=0.02, random_state=rng)
     noise = np.full(n, 0.02)
     full = trace(ct.greedy_tree(X, leaf_noise=0.02), X, noise, n_draws, rng, thin=2)
     near = follow(walk_over(X, 0.02, 6, nearest_rows(X, 8)), n_draws, lambda walk: walk.sweep(2))
@@ -156,7 +156,7 @@ def test_another_noise_has_other_supports():
     """Negative control of the comparison: how far supports are apart when the target is another."""
     n, d = 60, 6
     rng = np.random.default_rng(seed(5))
-    X = ct.sample_data(ct.sample_tree(n, random_state=rng), d, 0.02, random_state=rng)
+    X = ct.sample_data(ct.sample_tree(n, random_state=rng), d, leaf_noise=0.02, random_state=rng)
     supports = []
     for noise in (0.02, 0.2):
         chain = follow(walk_over(X, noise, 6, nearest_rows(X, 8)), 400)
@@ -240,7 +240,7 @@ def test_log_joint_and_messages_are_kept(n, d, leaf_noise):
         only_regrafts(walk)
         slice_times(walk.state, walk.stream)
     joint = float(walk.state.log_joint[0])
-    assert joint == pytest.approx(ct.log_joint(walk.to_tree(), X, None, leaf_noise), rel=1e-8)
+    assert joint == pytest.approx(ct.log_joint(walk.to_tree(), X, None, leaf_noise=leaf_noise), rel=1e-8)
     mean, variance = walk.state.mean.copy(), walk.state.variance.copy()
     recompute(walk.state)
     assert np.array_equal(mean, walk.state.mean)
@@ -297,7 +297,7 @@ def test_equal_rows_and_one_far_away():
     walk = walk_over(X, 0.1, 64, nearest_rows(X, 6), ct.greedy_tree(X, leaf_noise=0.1))
     walk.sweep(20)
     tree = walk.to_tree()
-    assert walk.state.log_joint[0] == pytest.approx(ct.log_joint(tree, X, None, 0.1), rel=1e-8)
+    assert walk.state.log_joint[0] == pytest.approx(ct.log_joint(tree, X, None, leaf_noise=0.1), rel=1e-8)
     assert n - 1 in tree.children[-1]  # the last to merge
     assert walk.counts[local.ACCEPTED] > 0.5 * walk.counts[local.ANCHORED]
 

@@ -44,7 +44,7 @@ def rng(number=0):
 @pytest.fixture(scope="module")
 def case():
     tree = ct.sample_tree(12, random_state=rng(1))
-    return tree, ct.sample_data(tree, VARIANCES, NOISE, random_state=rng(2))
+    return tree, ct.sample_data(tree, VARIANCES, leaf_noise=NOISE, random_state=rng(2))
 
 
 def same(state, other):
@@ -138,9 +138,9 @@ def test_variances_are_a_diagonal_matrix_to_every_function(case):
     for value in (
         lambda phi: diffusion.whiten(X, phi).rows,
         lambda phi: diffusion.whiten(X, phi).log_det,
-        lambda phi: ct.log_joint(tree, X, phi, NOISE),
+        lambda phi: ct.log_joint(tree, X, phi, leaf_noise=NOISE),
         lambda phi: diffusion.log_likelihood(tree, gaps, phi, NOISE),
-        lambda phi: ct.sample_data(tree, phi, NOISE, random_state=5),
+        lambda phi: ct.sample_data(tree, phi, leaf_noise=NOISE, random_state=5),
         lambda phi: diffusion.sample_nodes(tree, X, phi, NOISE, random_state=5),
         lambda phi: ct.greedy_tree(X, phi, leaf_noise=NOISE).times,
         lambda phi: ct.greedy_tree(X, phi, leaf_noise=NOISE, neighbors=4).times,
@@ -203,7 +203,7 @@ def peak_of(call):
 @pytest.fixture(scope="module")
 def wide():
     tree = ct.sample_tree(N, random_state=rng(7))
-    return tree, ct.sample_data(tree, rng(8).gamma(2.0, size=D), 0.05, random_state=rng(9))
+    return tree, ct.sample_data(tree, rng(8).gamma(2.0, size=D), leaf_noise=0.05, random_state=rng(9))
 
 
 @pytest.mark.parametrize("name", ["spherical", "diagonal", "fixed"])
@@ -231,7 +231,7 @@ def test_public_functions_form_nothing_square(wide):
 
     def use():
         ct.sample_data(tree, variances, random_state=1)
-        ct.log_joint(tree, X, variances, 0.05)
+        ct.log_joint(tree, X, variances, leaf_noise=0.05)
         ct.greedy_tree(X, variances, leaf_noise=0.05)
         ct.sample_posterior(X, variances, n_particles=2, leaf_noise=0.05, method="smc1")
         diffusion.sample_nodes(tree, X, None, 0.05, random_state=1)

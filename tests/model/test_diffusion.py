@@ -21,7 +21,7 @@ def tree():
 
 @pytest.fixture
 def X(tree):
-    return ct.sample_data(tree, PHI, NOISE, random_state=4) + 10.0
+    return ct.sample_data(tree, PHI, leaf_noise=NOISE, random_state=4) + 10.0
 
 
 def node_covariance(tree):
@@ -44,7 +44,7 @@ def test_log_joint_is_the_normal_density_of_differences(tree, X, noise):
     to_last = np.hstack([np.eye(N - 1), -np.ones((N - 1, 1))])
     differences = (to_last @ X).ravel()
     expected = multivariate_normal.logpdf(differences, cov=np.kron(to_last @ leaves @ to_last.T, PHI))
-    assert ct.log_joint(tree, X, PHI, noise) == pytest.approx(expected + ct.log_prior(tree), rel=1e-10)
+    assert ct.log_joint(tree, X, PHI, leaf_noise=noise) == pytest.approx(expected + ct.log_prior(tree), rel=1e-10)
 
 
 def test_identity_is_the_default(tree, X):
@@ -67,7 +67,7 @@ def test_contrasts_and_scatter_give_the_likelihood(tree, X):
 def test_contrasts_are_standard_normal():
     rng = np.random.default_rng(seed(0))
     tree = ct.sample_tree(6, random_state=rng)
-    data = [ct.sample_data(tree, PHI, 0.3, random_state=rng) for _ in range(3000)]
+    data = [ct.sample_data(tree, PHI, leaf_noise=0.3, random_state=rng) for _ in range(3000)]
     u = np.array([diffusion.contrasts(tree, X, 0.3) for X in data])
     covariances = np.einsum("rki,rkj->kij", u, u) / 3000
     np.testing.assert_allclose(covariances, np.broadcast_to(PHI, (5, 3, 3)), atol=5 * 2 * np.sqrt(2 / 3000))
@@ -115,7 +115,7 @@ def test_node_draws_are_jointly_right(tree, X):
 
 def test_simulated_data_have_the_right_covariance(tree):
     rng = np.random.default_rng(seed(7))
-    X = np.array([ct.sample_data(tree, PHI, NOISE, random_state=rng) for _ in range(8000)])
+    X = np.array([ct.sample_data(tree, PHI, leaf_noise=NOISE, random_state=rng) for _ in range(8000)])
     leaves = node_covariance(tree)[:N, :N] + np.diag(NOISE)
     got = np.einsum("rni,rmj->nmij", X, X) / len(X)
     expected = leaves[:, :, None, None] * PHI

@@ -27,7 +27,7 @@ NOISE = np.linspace(0.0, 0.4, N)
 
 
 def table(tree, rng):
-    X = ct.sample_data(tree, np.diag(VARIANCES), NOISE, random_state=rng)
+    X = ct.sample_data(tree, np.diag(VARIANCES), leaf_noise=NOISE, random_state=rng)
     X[rng.random(X.shape) < 0.3] = np.nan
     X[0] = np.nan  # a row with nothing
     X[-2:] = np.where(np.isnan(X[-2:]), 0.7, X[-2:])  # and no column without two entries
@@ -61,11 +61,13 @@ def test_likelihood_is_that_of_the_observed_differences(tree, rng):
         conditional(phi * shared_variance(tree, NOISE), column)[2] for phi, column in zip(VARIANCES, X.T, strict=True)
     )
     assert diffusion.log_likelihood(tree, X, np.diag(VARIANCES), NOISE) == pytest.approx(truth, rel=1e-9)
-    assert ct.log_joint(tree, X, np.diag(VARIANCES), NOISE) == pytest.approx(truth + ct.log_prior(tree), rel=1e-9)
+    assert ct.log_joint(tree, X, np.diag(VARIANCES), leaf_noise=NOISE) == pytest.approx(
+        truth + ct.log_prior(tree), rel=1e-9
+    )
 
 
 def test_without_gaps_it_is_the_usual_likelihood(tree, rng):
-    X = ct.sample_data(tree, np.diag(VARIANCES), NOISE, random_state=rng)
+    X = ct.sample_data(tree, np.diag(VARIANCES), leaf_noise=NOISE, random_state=rng)
     usual = diffusion.log_likelihood(tree, X, np.diag(VARIANCES), NOISE)
     assert missing.log_likelihood(tree, X, VARIANCES, NOISE) == pytest.approx(usual, rel=1e-12)
     S, m = missing.scatter(tree, X, NOISE)

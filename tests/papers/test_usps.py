@@ -71,7 +71,7 @@ def test_the_mean_of_one_draw_is_that_draw():
 def test_the_mean_of_draws_is_nearer_the_truth_than_a_draw():
     tree = ct.sample_tree(60, random_state=1)
     X = ct.sample_data(tree, 12, random_state=2)
-    draws = [ct.sample_posterior(X, None, "smc1", 1, random_state=k) for k in range(16)]
+    draws = [ct.sample_posterior(X, None, method="smc1", n_particles=1, random_state=k) for k in range(16)]
     each = [ct.metrics.robinson_foulds(draw[0], tree) for draw in draws]
     error = np.std(each, ddof=1)
     assert ct.metrics.robinson_foulds(mean_tree(draws, False, "average"), tree) < np.mean(each) - 2 * error / 4

@@ -41,7 +41,7 @@ def test_gaussian_process_length_scale():
     phi = 5.0 * RBF(3.0)(coordinates) + 1e-4 * np.eye(12)
     X = ct.sample_data(ct.sample_tree(40, random_state=3), phi, random_state=4)
     kernel = RBF(1.0, (0.1, 100.0)) + WhiteKernel(1e-3, (1e-7, 1.0))
-    learned = ct.learn_posterior(X, kernel, coordinates, leaf_noise=0.0, n_draws=40, warmup=30)
+    learned = ct.learn_posterior(X, kernel, coordinates=coordinates, leaf_noise=0.0, n_draws=40, warmup=30)
     length = [values for name, values in learned.trace.items() if "length_scale" in name]
     assert len(length) == 1
     assert 2.0 < np.median(length[0][:, 30:]) < 4.5
@@ -87,7 +87,7 @@ def test_given_leaf_noise_stays(X):
 
 def test_each_tree_goes_with_its_own_draw():
     """Given a tree, S_jj/2φ_j is Gamma(shape + m/2) a posteriori: at medians it would vary too little."""
-    X = ct.sample_data(ct.sample_tree(10, random_state=1), np.diag([1.0, 2.0, 4.0]), 0.1, random_state=2)
+    X = ct.sample_data(ct.sample_tree(10, random_state=1), np.diag([1.0, 2.0, 4.0]), leaf_noise=0.1, random_state=2)
     learned = ct.learn_posterior(X, "diagonal", n_draws=200, warmup=50, thin=4, random_state=seed(3))
     assert learned.covariances.shape == (200, 3)
     assert learned.leaf_noises.shape == (200, 10)
@@ -361,11 +361,11 @@ def test_checkpoints_that_do_not_fit(X, tmp_path):
 
 def test_kernels_that_cannot_be_learned(X):
     with pytest.raises(ValueError, match="coordinates"):
-        ct.learn_posterior(X, RBF(), np.arange(5.0))
+        ct.learn_posterior(X, RBF(), coordinates=np.arange(5.0))
     with pytest.raises(TypeError, match="coordinates must be given"):
         ct.learn_posterior(X, RBF())
     with pytest.raises(ValueError, match="bounds"):
-        ct.learn_posterior(X, RBF(1.0, (1e-3, np.inf)), np.arange(6.0))
+        ct.learn_posterior(X, RBF(1.0, (1e-3, np.inf)), coordinates=np.arange(6.0))
 
 
 def test_the_result_tells_its_seed():

@@ -32,7 +32,7 @@ def test_mass_of_a_leaf_is_the_density_of_a_new_point(n, d):
     rng = np.random.default_rng(seed(n))
     tree = ct.sample_tree(n, random_state=rng)
     noise = 0.05 + 0.1 * rng.random(n)
-    X = ct.sample_data(tree, d, noise, random_state=rng)
+    X = ct.sample_data(tree, d, leaf_noise=noise, random_state=rng)
     found = np.empty(n)
     for i in range(n):
         hold_out(make_chain(tree, X, noise), np.array([i]), noise[i : i + 1], np.zeros(1), found[i : i + 1])
@@ -65,7 +65,7 @@ def test_noise_of_its_own_is_summed_out():
     rng = np.random.default_rng(seed(3))
     tree, tails = ct.sample_tree(8, random_state=rng), Tails(0.1, 3.0)
     noise = np.full(8, 0.1)
-    X = ct.sample_data(tree, 2, noise, random_state=rng)
+    X = ct.sample_data(tree, 2, leaf_noise=noise, random_state=rng)
     X[0] += 3.0
     state = make_chain(tree, X, noise)
     found = np.empty(2)
@@ -148,7 +148,7 @@ def test_stacking_finds_the_best_mixture():
 def test_auto_takes_what_the_data_come_from():
     rng = np.random.default_rng(seed(4))
     tree = ct.sample_tree(40, random_state=rng)
-    unequal = ct.sample_data(tree, np.array([0.05, 1.0, 20.0]), 0.02, random_state=rng)
+    unequal = ct.sample_data(tree, np.array([0.05, 1.0, 20.0]), leaf_noise=0.02, random_state=rng)
     learned = ct.learn_posterior(unequal, "auto", n_draws=60, warmup=100, n_chains=1, random_state=0)
     assert next(iter(learned.compared)) != "spherical"
     assert learned.compared["spherical"].difference < -20
@@ -161,12 +161,12 @@ def test_auto_takes_what_the_data_come_from():
 def test_auto_noise_finds_heavy_tails_and_refuses_them():
     rng = np.random.default_rng(seed(6))
     tree = ct.sample_tree(40, random_state=rng)
-    wild = ct.sample_data(tree, 5, np.where(np.arange(40) % 10 == 0, 2500.0, 0.02), random_state=rng)
+    wild = ct.sample_data(tree, 5, leaf_noise=np.where(np.arange(40) % 10 == 0, 2500.0, 0.02), random_state=rng)
     effort = {"leaf_noise": "auto", "n_draws": 40, "warmup": 60, "n_chains": 1, "random_state": 0}
     learned = ct.learn_posterior(wild, **effort)
     assert learned.compared["spherical"].difference < -20.0
     assert learned.surprise is not None
-    tame = ct.sample_data(tree, 5, 0.05, random_state=rng)
+    tame = ct.sample_data(tree, 5, leaf_noise=0.05, random_state=rng)
     compared = ct.learn_posterior(tame, **effort).compared
     assert abs(compared["spherical, robust"].elpd - compared["spherical"].elpd) < 10.0
 

@@ -34,7 +34,7 @@ def held_out(n, covariance, noise, n_new=40, number=0):
     """A tree over n rows, and points that were leaves of the same tree; and where each was taken from."""
     rng = np.random.default_rng(seed(number))
     whole = ct.sample_tree(n + n_new, random_state=rng)
-    Z = ct.sample_data(whole, covariance, noise, random_state=rng)
+    Z = ct.sample_data(whole, covariance, leaf_noise=noise, random_state=rng)
     order = rng.permutation(n + n_new)
     kept, new = np.sort(order[:n]), order[n:]
     tree, name = restrict(whole, kept)
@@ -219,7 +219,7 @@ def test_an_edge_without_length_leads_on():
         times.append(1.0)
         top, node = node, node + 1
     tree = ct.Tree(children, times)
-    X = ct.sample_data(tree, 3, 1e-3, random_state=rng)
+    X = ct.sample_data(tree, 3, leaf_noise=1e-3, random_state=rng)
     points = X[::50] + 0.02
     found = search(tree, X, 1e-3, points, n_near=1, in_vain=0)
     everything = search(tree, X, 1e-3, points, margin=40.0, in_vain=10**6)

@@ -19,7 +19,7 @@ PHI = np.array([[1.0, 0.4, 0.1], [0.4, 2.0, -0.3], [0.1, -0.3, 0.5]])
 def simulate(n, covariance, leaf_noise, number):
     rng = np.random.default_rng(seed(number))
     tree = ct.sample_tree(n, random_state=rng)
-    return tree, ct.sample_data(tree, covariance, leaf_noise, random_state=rng), rng
+    return tree, ct.sample_data(tree, covariance, leaf_noise=leaf_noise, random_state=rng), rng
 
 
 def one_tree(tree):

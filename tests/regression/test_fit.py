@@ -20,7 +20,7 @@ QUICK = {"n_iter": 60, "burn_in": 30, "n_chains": 1}
 def simulate(n=600, n_outcomes=4, n_features=3, number=0):
     rng = np.random.default_rng(seed(number))
     tree = ct.sample_tree(n_outcomes, random_state=rng)
-    beta = ct.sample_data(tree, 0.3 * np.eye(n_features), 0.05, random_state=rng)
+    beta = ct.sample_data(tree, 0.3 * np.eye(n_features), leaf_noise=0.05, random_state=rng)
     X = rng.standard_normal((n, n_features)) * [1.0, 20.0, 0.1][:n_features] + [0.0, 300.0, -1.0][:n_features]
     scaled = (X - X.mean(axis=0)) / X.std(axis=0)
     eta = scaled @ beta.T - 0.7

@@ -29,7 +29,7 @@ def test_errors_of_the_default_sampler(size, merge_time_limit, distance_limit):
         tree = ct.sample_tree(size, random_state=rng)
         X = ct.sample_data(tree, phi, random_state=rng)
         post = ct.sample_posterior(X, phi, n_particles=100, random_state=rng)
-        merge_time.append(ct.metrics.merge_time_errors(tree, post.times, post.weights).mse)
+        merge_time.append(ct.metrics.merge_time_errors(tree, post.times, weights=post.weights).mse)
         distance.append(ct.metrics.distance_errors(tree, post.cophenetic()).mse)
     print(f"n = d = {size}: merge-time MSE {np.mean(merge_time):.4f} ± {np.std(merge_time):.4f}, ", end="")
     print(f"distance MSE {np.mean(distance):.4f} ± {np.std(distance):.4f}")

@@ -128,7 +128,7 @@ def compare_large(method: str, replicate: int, rng: np.random.Generator) -> Row:
     row = {}
     for name, proper in (("literal", False), ("proper", True)):
         post = literal.sample(data.X, data.phi, LITERAL[method], 100, rng, proper)
-        row[f"{name}_mse"] = ct.metrics.merge_time_errors(data.tree, post.times, post.weights).mse
+        row[f"{name}_mse"] = ct.metrics.merge_time_errors(data.tree, post.times, weights=post.weights).mse
         row[f"{name}_log_evidence"] = post.log_evidence
     return row
 

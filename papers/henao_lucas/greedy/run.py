@@ -53,11 +53,11 @@ def learn(X: np.ndarray, rule: str, n_iter: int, burn_in: int, rng: np.random.Ge
     family = length_family(X.shape[1])
     state, kept = family.start(np.cov(X, rowvar=False)), []
     for iteration in range(n_iter):
-        tree = ct.greedy_tree(X, state.matrix(), rule)
+        tree = ct.greedy_tree(X, state.matrix(), rule=rule)
         state = family.update(state, scatter(tree, X), len(X) - 1, rng)
         if iteration >= burn_in:
             kept.append(state)
-    return ct.greedy_tree(X, family.summarise(kept).matrix(), rule), lengths(state.values for state in kept)
+    return ct.greedy_tree(X, family.summarise(kept).matrix(), rule=rule), lengths(state.values for state in kept)
 
 
 @cache

@@ -49,7 +49,7 @@ def tasks(options: Options) -> Sequence[Key]:
 def compile_for(name: str, method: str) -> None:
     """Compile what a method needs at a size, once a process."""
     data = simulate(SIZES[name], SIZES[name], -1)
-    ct.sample_posterior(data.X, data.phi, method, N_PARTICLES)
+    ct.sample_posterior(data.X, data.phi, method=method, n_particles=N_PARTICLES)
 
 
 def run(key: Key, options: Options, rng: np.random.Generator) -> Row:
@@ -62,7 +62,7 @@ def run(key: Key, options: Options, rng: np.random.Generator) -> Row:
         return measures_if_known(data, rng)
     compile_for(name, method)
     began = time.process_time()
-    post = ct.sample_posterior(data.X, data.phi, method, N_PARTICLES, random_state=rng)
+    post = ct.sample_posterior(data.X, data.phi, method=method, n_particles=N_PARTICLES, random_state=rng)
     seconds = time.process_time() - began
     measures = tree_measures(data.tree, post.times, post.cophenetic(), post.weights)
     return {"seconds": seconds, **measures, "log_evidence": post.log_evidence}

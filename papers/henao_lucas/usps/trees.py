@@ -73,7 +73,7 @@ def matern(X: np.ndarray, rng: np.random.Generator) -> Named:
     yield "mgreedy", ct.greedy_tree(X, learned.covariance, rule="mean"), spent + clock.read()
     yield "matern_peak", learned.posterior[0], spent
     clock = Clock()
-    post = ct.sample_posterior(X, learned.covariance, "mpost2", N_PARTICLES, random_state=rng)
+    post = ct.sample_posterior(X, learned.covariance, method="mpost2", n_particles=N_PARTICLES, random_state=rng)
     yield "mpost2", post.best_tree(), spent + clock.read()
 
 
@@ -88,11 +88,13 @@ def spherical(X: np.ndarray, rng: np.random.Generator) -> Named:
         yield rule, ct.greedy_tree(X, phi, rule=rule), spent + clock.read()
     for name, method in (("ref", "mpost2"), ("smc1", "smc1")):
         clock = Clock()
-        post = ct.sample_posterior(X, phi, method, N_PARTICLES, random_state=rng)
+        post = ct.sample_posterior(X, phi, method=method, n_particles=N_PARTICLES, random_state=rng)
         yield name, post.best_tree(), spent + clock.read()
     clock = Clock()
     noisy = learn(X, "spherical", "learn", rng)
-    post = ct.sample_posterior(X, noisy.covariance, "tpost", N_PARTICLES, noisy.leaf_noise, random_state=rng)
+    post = ct.sample_posterior(
+        X, noisy.covariance, method="tpost", n_particles=N_PARTICLES, leaf_noise=noisy.leaf_noise, random_state=rng
+    )
     yield "tpost", post.best_tree(), clock.read()
 
 
@@ -125,7 +127,10 @@ def evened(X: np.ndarray, rng: np.random.Generator) -> Named:
     yield "evened", learned.posterior[0], spent
     yield from linkages(Z, "evened_")
     clock = Clock()
-    draws = [ct.sample_posterior(Z, learned.covariance, "smc1", 1, random_state=rng) for _ in range(N_DRAWS)]
+    draws = [
+        ct.sample_posterior(Z, learned.covariance, method="smc1", n_particles=1, random_state=rng)
+        for _ in range(N_DRAWS)
+    ]
     spent += clock.read()
     for name, times, rule in (("mean_order", False, "average"), ("mean_time", True, "ward")):
         yield f"evened_{name}", mean_tree(draws, times, rule), spent + clock.read()

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from coaltree.errors import FolderError
+from coaltree.errors import CoaltreeError
 
 app = typer.Typer(help="Medical records: from dated codes to a study of outcomes and costs.", no_args_is_help=True)
 
@@ -34,11 +34,9 @@ class Duplicates(StrEnum):
 @contextmanager
 def _plain_errors() -> Iterator[None]:
     """Say what is wrong in one line and exit with code 2."""
-    from coaltree.records.errors import RecordsError
-
     try:
         yield
-    except (RecordsError, FolderError, ImportError, OSError) as error:
+    except (CoaltreeError, ImportError, OSError) as error:
         typer.secho(f"Error: {error}", err=True, fg="red")
         raise typer.Exit(2) from error
 

@@ -68,8 +68,10 @@ def _regress(
         raise typer.BadParameter(f"must be below --iterations {iterations}.", param_hint="--burn-in")
     if folds == 1:
         raise typer.BadParameter("must be 0 or at least 2.", param_hint="--folds")
-    with told("--baselines"):
+    try:
         chosen = choose_baselines(baselines)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--baselines") from error
     try:
         with told("--features, --outcomes"):
             found = regress(

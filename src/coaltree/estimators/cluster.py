@@ -20,6 +20,7 @@ KEY = "coaltree"
 def cluster(
     data: Any,
     columns: Any = "auto",
+    *,
     covariance: Any = "spherical",
     random_state: Any = 0,
     representation: str | None = None,

@@ -163,6 +163,7 @@ class CoalescentClustering(
         self,
         covariance: Any = "spherical",
         coordinates: Any = None,
+        *,
         method: str = "auto",
         n_particles: int | None = None,
         n_iter: int | None = None,

@@ -125,6 +125,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         n_iter: int = 1000,
         burn_in: int = 200,
+        *,
         n_chains: int = 2,
         n_particles: int = 50,
         n_jobs: int | None = None,
@@ -289,12 +290,12 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self.classes_[np.argmax(probability, axis=1)]
         return (probability > 0.5).astype(np.int64)
 
-    def predict_node(self, X: Any, node: int, return_std: bool = False) -> Any:
+    def predict_node(self, X: Any, node: int, *, return_std: bool = False) -> Any:
         """Probability under the model of one node of `tree_`, (N,): 0 … P−1 are the outcomes, P + k is merge k."""
         check_is_fitted(self)
         X, stack = self._check_features(X, reset=False), self._used_stack()
         if stack is None:
-            return self.fit_.predict_node(X, node, return_std)
+            return self.fit_.predict_node(X, node, return_std=return_std)
         result = stack.predict(dense(X), self.fit_, self.fit_.weights_of_node(node), return_std)
         return tuple(part[:, 0] for part in result) if return_std else result[:, 0]
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from coaltree._compile import inline, kernel
 from coaltree.inference.clusters import CROWDED, Clusters, join, pack, singletons
@@ -185,10 +185,11 @@ def build(eps: Floats, d: int, leaf_noise: Floats, rule: int) -> tuple[Ints, Flo
 
 
 def greedy_tree(
-    X: Any,
-    covariance: Any = None,
+    X: npt.ArrayLike,
+    covariance: npt.ArrayLike | None = None,
+    *,
     rule: str = "mean",
-    leaf_noise: Any = 0.0,
+    leaf_noise: npt.ArrayLike = 0.0,
     names: Iterable[str] | None = None,
     neighbors: int | None = None,
 ) -> Tree:

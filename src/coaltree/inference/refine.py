@@ -9,9 +9,9 @@ changes nothing.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from tqdm import tqdm
 
 from coaltree._compile import kernel
@@ -56,9 +56,10 @@ def climb(state: Chain, cuts: Ints) -> None:
 
 def refine(
     tree: Tree,
-    X: Any,
-    covariance: Any = None,
-    leaf_noise: Any = 0.0,
+    X: npt.ArrayLike,
+    covariance: npt.ArrayLike | None = None,
+    *,
+    leaf_noise: npt.ArrayLike = 0.0,
     max_sweeps: int = 60,
     random_state: RandomState = 0,
     progress: bool = False,
@@ -123,7 +124,7 @@ def refine(
         _best_times(state, stream)
     found = to_tree(state, tree.names)
     # An impossible start, two leaves merged at time 0, has no joint to compare with.
-    as_good = log_joint(tree, X, covariance, noise) >= log_joint(found, X, covariance, noise)
+    as_good = log_joint(tree, X, covariance, leaf_noise=noise) >= log_joint(found, X, covariance, leaf_noise=noise)
     return tree if as_good else found
 
 

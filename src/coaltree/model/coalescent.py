@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ def log_prior(tree: Tree) -> float:
     return -float(merge_rates(tree.n_leaves) @ gaps)
 
 
-def sample_tree(n: int, random_state: RandomState = None, names: Any = None) -> Tree:
+def sample_tree(n: int, random_state: RandomState = None, *, names: Iterable[str] | None = None) -> Tree:
     """Draw a tree with `n` leaves from the coalescent.
 
     Parameters

@@ -271,7 +271,9 @@ def log_density(tree: Tree, rows: Floats, leaf_noise: Floats) -> float:
         return -0.5 * float(d * np.log(v).sum() + exponent + constant)
 
 
-def log_joint(tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any = 0.0) -> float:
+def log_joint(
+    tree: Tree, X: npt.ArrayLike, covariance: npt.ArrayLike | None = None, *, leaf_noise: npt.ArrayLike = 0.0
+) -> float:
     """log p(X, t, π) = Σ_k (−λ_k Δ_k + log Z_k).
 
     Parameters
@@ -348,10 +350,11 @@ def sample_nodes(
 
 def sample_data(
     tree: Tree,
-    covariance: Any,
-    leaf_noise: Any = 0.0,
+    covariance: npt.ArrayLike,
+    *,
+    leaf_noise: npt.ArrayLike = 0.0,
     random_state: RandomState = None,
-    root: Any = None,
+    root: npt.ArrayLike | None = None,
 ) -> Floats:
     """Simulate one row per leaf: Brownian motion along the branches, from the root.
 

@@ -68,10 +68,11 @@ class LearnedPosterior(NamedTuple):
 
 
 def learn_posterior(
-    X: Any,
+    X: npt.ArrayLike,
     covariance: Any = "spherical",
-    coordinates: Any = None,
-    leaf_noise: Any = "learn",
+    *,
+    coordinates: npt.ArrayLike | None = None,
+    leaf_noise: npt.ArrayLike | str = "learn",
     n_draws: int | None = None,
     warmup: int | None = None,
     n_chains: int | None = None,

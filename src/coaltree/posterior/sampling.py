@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from coaltree._version import __version__
 from coaltree.inference import smc
@@ -23,11 +24,12 @@ INSERTED = ((150, 64), (500, 16))
 
 
 def sample_posterior(
-    X: Any,
-    covariance: Any = None,
+    X: npt.ArrayLike,
+    covariance: npt.ArrayLike | None = None,
+    *,
     method: str = "auto",
     n_particles: int = 100,
-    leaf_noise: Any = 0.0,
+    leaf_noise: npt.ArrayLike = 0.0,
     ess_threshold: float = 0.5,
     n_jobs: int | None = 1,
     random_state: RandomState = 0,

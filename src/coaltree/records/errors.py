@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from coaltree.errors import InputError
 
-class RecordsError(ValueError):
+
+class RecordsError(InputError):
     """Something in the user's files or settings is wrong; the message says what and how to mend it."""
 
 

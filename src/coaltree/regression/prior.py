@@ -141,7 +141,7 @@ def sample_prior(prior: Prior, n_outcomes: int, n_features: int, rng: np.random.
         covariance = prior.family.sample_prior(n_features, rng)
         tree = sample_tree(n_outcomes, rng)
         noise = np.full(n_outcomes, rng.exponential())
-        leaves = sample_data(tree, covariance.compact(), noise, rng)
+        leaves = sample_data(tree, covariance.compact(), leaf_noise=noise, random_state=rng)
         theta[:, 1:] += leaves - leaves.mean(axis=0)
         hyper = Hyper(Unknowns(tree, covariance, noise), spread)
     if prior.wide:
