@@ -3,7 +3,7 @@
     python -m benchmarks.chain                                   # beside conditional SMC, about ten minutes of CPU
     python -m benchmarks.chain --scale [--most 100000]           # one chain of 1 000, 3 000, … rows beside linkages
     python -m benchmarks.chain --real digits usps --data FOLDER  # two chains from different starts
-    python -m benchmarks.chain --real letter --letter FILE       # 20 000 × 16 integers (letter-recognition.data, letter.arff)
+    python -m benchmarks.chain --real letter --letter FILE       # 20 000 × 16 integers (UCI's file, or an ARFF file)
     python -m benchmarks.chain --real usps --data FOLDER --rows 1000 [--components 16]   # some rows, fewer columns
 
 Each writes its part of benchmarks/chain.md from all that is in chain.json; parts that are not run stay as they were.

@@ -42,9 +42,9 @@ RETURNS = {
 ONE_THREAD = {**os.environ, **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}}
 WORDS = """
 Rows from the model, spherical covariance and leaf noise learned. The iterations after warm-up are kept as draws. CPU of
-one thread after compilation. Exponents: growth with n since the row above. *At home*: the iteration from which on the log joint stays within three standard deviations of the mean
-of its last half. Memory: peak of the process, and in brackets what of it came after the data were loaded and the code
-compiled, draws included.
+one thread after compilation. Exponents: growth with n since the row above. *At home*: the iteration from which on the
+log joint stays within three standard deviations of the mean of its last half. Memory: peak of the process, and in
+brackets what of it came after the data were loaded and the code compiled, draws included.
 """
 Row = dict[str, Any]
 
@@ -208,7 +208,8 @@ def page(rows: list[Row]) -> list[str]:
     for k, row in enumerate(chains):
         home = at_home(np.array(row["log_joint"]))
         lines.append(
-            f"| {row['n']:,} | {row['iterations']} ({row['iterations'] - row['draws']}) | {row['start']:.2f} | {exponent(chains, 'start', k)} | {row['iteration']:.3f} "
+            f"| {row['n']:,} | {row['iterations']} ({row['iterations'] - row['draws']}) "
+            f"| {row['start']:.2f} | {exponent(chains, 'start', k)} | {row['iteration']:.3f} "
             f"| {exponent(chains, 'iteration', k)} | {row['seconds']:.0f} | {memory(row)} | {home} |"
         )
     lines += ["", "Of the clades whose support lies in a bin, the share that is true (and their number):", ""]

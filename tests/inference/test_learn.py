@@ -79,14 +79,12 @@ def smallest_p_value(family, learn_noise=True, kernel_family=None, gaps=False):
     return min(stats.ks_2samp(a, b).pvalue for a, b in zip(before.T[varies], after.T[varies], strict=True))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=LONG if name in MORE_FAMILIES else []) for name in FAMILIES]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=LONG if name in MORE_FAMILIES else []) for name in FAMILIES])
 def test_an_iteration_leaves_the_joint_distribution_alone(name):
     assert smallest_p_value(FAMILIES[name]) > 1e-3 / 6
 
 
-@pytest.mark.parametrize("name", ["spherical", "diagonal", "inverse Wishart"])
+@pytest.mark.parametrize("name", ["spherical", "diagonal", pytest.param("inverse Wishart", marks=LONG)])
 def test_with_missing_entries(name):
     """Exactly, where Φ is diagonal, and by augmentation, where it is full."""
     assert smallest_p_value(FAMILIES[name], gaps=True) > 1e-3 / 6
