@@ -1,9 +1,9 @@
 """The chain that learns trees: beside the learner it replaced, over many rows, and from two starts on real tables.
 
     python -m benchmarks.chain                                   # beside conditional SMC, about ten minutes of CPU
-    python -m benchmarks.chain --scale [--most 30000]            # one chain of 1 000, 3 000, … rows beside linkages
+    python -m benchmarks.chain --scale [--most 100000]           # one chain of 1 000, 3 000, … rows beside linkages
     python -m benchmarks.chain --real digits usps --data FOLDER  # two chains from different starts
-    python -m benchmarks.chain --real letter --letter FILE       # 20 000 × 16 integers (letter-recognition.data)
+    python -m benchmarks.chain --real letter --letter FILE       # 20 000 × 16 integers (UCI's file, or an ARFF file)
     python -m benchmarks.chain --real usps --data FOLDER --rows 1000 [--components 16]   # some rows, fewer columns
 
 Each writes its part of benchmarks/chain.md from all that is in chain.json; parts that are not run stay as they were.
@@ -184,9 +184,9 @@ def real_table(name: str, options: argparse.Namespace) -> Any:
         with np.load(options.data / "usps.npz") as file:
             return file["X"].astype(float)
     if not options.letter:
-        raise SystemExit("letter needs --letter FILE: letter-recognition.data, or its 16 columns of integers.")
-    text = np.loadtxt(options.letter, delimiter=",", dtype=str, ndmin=2)
-    X = text[:, -16:].astype(float)
+        raise SystemExit("letter needs --letter FILE: letter-recognition.data or letter.arff.")
+    text = np.loadtxt(options.letter, delimiter=",", dtype=str, ndmin=2, comments=["%", "@"])
+    X = text[:, [not value.strip().isalpha() for value in text[0]]].astype(float)
     # Integers have many equal rows: a uniform dither makes them numbers that were rounded.
     return X + np.random.default_rng(0).uniform(-0.5, 0.5, X.shape)
 
@@ -279,7 +279,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", action="store_true", help="one chain over many rows, beside linkages")
     parser.add_argument("--least", type=int, default=0, help="leave out smaller sizes: those stay as they were")
-    parser.add_argument("--most", type=int, default=30_000, help="leave out larger sizes")
+    parser.add_argument("--most", type=int, default=100_000, help="leave out larger sizes")
     parser.add_argument("--real", nargs="+", choices=("digits", "usps", "letter"), help="two chains on these tables")
     parser.add_argument("--data", type=Path, help="folder with usps.npz")
     parser.add_argument("--letter", type=Path, help="file of letter recognition, comma separated")

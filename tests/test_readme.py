@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 
 from coaltree.cli import app
-from coaltree.inference.due import RULES
-from coaltree.inference.proposals import METHODS
 
 REPOSITORY = Path(__file__).parents[1]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -51,8 +49,3 @@ def test_pictures_are_small():
 def test_named_commands_exist():
     known = {command.name for command in (*app.registered_commands, *app.registered_groups)}
     assert set(re.findall(r"`coaltree (\w+)", README)) <= known
-
-
-@pytest.mark.parametrize("name", [*METHODS, "auto", *RULES])
-def test_every_method_and_rule_is_described(name):
-    assert f"`{name}`" in README

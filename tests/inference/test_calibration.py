@@ -7,6 +7,7 @@ from scipy import stats
 import coaltree as ct
 from tests.seeds import seed
 
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 N, D, N_REPLICATES, N_DRAWS = 8, 3, 300, 19
 
 
@@ -32,7 +33,7 @@ def p_values(table):
     return [stats.chisquare(np.bincount(column, minlength=N_DRAWS + 1)).pvalue for column in table.T]
 
 
-@pytest.mark.parametrize("method", ["auto", pytest.param("smc1", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["auto", "smc1"])
 def test_ranks_are_uniform(method):
     assert min(p_values(ranks(method))) > 1e-3 / 3
 

@@ -26,6 +26,8 @@ FAMILIES = {
     "Gaussian process": GaussianProcess(KERNEL, np.arange(2.0), shape=3.0, scale=2.0),
     "fixed": Fixed(np.array([[1.0, 0.3], [0.3, 0.5]])),
 }
+LONG = [pytest.mark.slow, pytest.mark.ci]
+MORE_FAMILIES = ("Huang-Wand", "Gaussian process")  # whose kernels alone are tested in tests/model
 
 
 def draw_from_prior(family, rng, learn_noise):
@@ -77,12 +79,12 @@ def smallest_p_value(family, learn_noise=True, kernel_family=None, gaps=False):
     return min(stats.ks_2samp(a, b).pvalue for a, b in zip(before.T[varies], after.T[varies], strict=True))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=LONG if name in MORE_FAMILIES else []) for name in FAMILIES])
 def test_an_iteration_leaves_the_joint_distribution_alone(name):
     assert smallest_p_value(FAMILIES[name]) > 1e-3 / 6
 
 
-@pytest.mark.parametrize("name", ["spherical", "diagonal", "inverse Wishart"])
+@pytest.mark.parametrize("name", ["spherical", "diagonal", pytest.param("inverse Wishart", marks=LONG)])
 def test_with_missing_entries(name):
     """Exactly, where Φ is diagonal, and by augmentation, where it is full."""
     assert smallest_p_value(FAMILIES[name], gaps=True) > 1e-3 / 6

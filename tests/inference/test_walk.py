@@ -69,8 +69,11 @@ def deviation_from_posterior(walk, n, d, leaf_noise, n_draws, step=None):
 # ---- against the exact posterior
 
 
-@pytest.mark.parametrize("most", [1, 3, 48])
-@pytest.mark.parametrize(("n", "d", "leaf_noise"), CASES)
+@pytest.mark.parametrize(
+    ("n", "d", "leaf_noise", "most"),
+    # With one of three leaves cut off there are three edges: larger searches are for four.
+    [(*case, most) for case in CASES for most in (1, 3, 48) if most <= 3 or case[0] > 3],
+)
 def test_chain_agrees_with_quadrature(n, d, leaf_noise, most):
     """However few edges a search finds: here one or three of at most seven."""
     walk = walk_over(data(n, d, leaf_noise), leaf_noise, 10 * n + d, most=most)

@@ -74,10 +74,14 @@ def test_ranks_notice_what_is_wrong():
     assert worst(np.round(u)) > LIMIT
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_ranks_are_uniform_in_a_few_replicates():
     assert worst(ranks(10, 40, 4, burn_in=40, thin=4)) < LIMIT
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_wrong_labels_are_noticed():
     assert worst(ranks(12, 200, 2, burn_in=30, thin=2, flip=True)) > LIMIT
 

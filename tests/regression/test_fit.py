@@ -41,6 +41,8 @@ def test_coefficients_come_back_in_the_units_of_the_features(fitted):
     assert np.abs(fit.predict_proba(X) - ndtr(eta)).max() < 0.4
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_both_samplers_agree(fitted):
     X, Y, _, _, fit = fitted
     other = fit_probit(X, Y, method="albert-chib", n_iter=600, burn_in=100, n_chains=2, random_state=5)
@@ -249,7 +251,7 @@ def test_chains_that_disagree_are_warned_about(monkeypatch):
 
     monkeypatch.setattr(Chain, "advance", biased)
     with pytest.warns(ConvergenceWarning, match="have not converged"):
-        fit_probit(X, Y, n_iter=220, burn_in=20, n_chains=2, n_jobs=1)
+        fit_probit(X, Y, n_iter=120, burn_in=20, n_chains=2, n_jobs=1)
 
 
 def test_a_generator_leaves_no_address_behind():

@@ -100,7 +100,7 @@ def drift(n_outcomes, n_replicates, first, spoil=lambda chain: None):
     return changes.mean(axis=0) / changes.std(axis=0, ddof=1) * np.sqrt(n_replicates)
 
 
-@pytest.mark.parametrize("n_outcomes", [1, 4])
+@pytest.mark.parametrize("n_outcomes", [1, pytest.param(4, marks=[pytest.mark.slow, pytest.mark.ci])])
 def test_an_iteration_leaves_the_posterior_alone(n_outcomes):
     assert np.abs(drift(n_outcomes, 50, 72)).max() < LIMIT
 
@@ -111,6 +111,8 @@ def test_an_iteration_leaves_the_posterior_alone_in_many_replicates(n_outcomes):
     assert np.abs(drift(n_outcomes, 1500, 73)).max() < LIMIT
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_wrong_prior_of_intercepts_is_noticed():
     def spoil(chain):
         chain.intercept *= 20.0

@@ -46,7 +46,8 @@ def retain(tree: Tree | None) -> Retained:
     """Return the path of a tree, or the empty one."""
     if tree is None:
         return Retained(np.empty((0, 2), dtype=np.int64), np.empty(0), np.empty(0, dtype=np.int64))
-    return Retained(tree.children, tree.times, tree.parents() - tree.n_leaves)
+    # Copies, which may be written to: for arrays of another kind every sampler would be compiled once more.
+    return Retained(tree.children.copy(), tree.times.copy(), tree.parents() - tree.n_leaves)
 
 
 @inline

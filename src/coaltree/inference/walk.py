@@ -257,7 +257,8 @@ class Walk:
             # Slices come first: from a start with poor times they reach at once the region where regrafts are accepted.
             slice_times(state, stream)
             local.regraft_nodes(state, self.n_sweeps % 2, 2, self.most, stream, self.counts)
-            pairs.regraft_pairs(state, self.n_pairs, self.most, stream, self.counts)
+            if self.n_pairs:  # most tables need none, and then nothing is compiled for them
+                pairs.regraft_pairs(state, self.n_pairs, self.most, stream, self.counts)
             self.n_sweeps += 1
             recompute(state)
             if rescaled:
