@@ -16,6 +16,7 @@ import numpy as np
 
 from coaltree._compile import inline, kernel
 from coaltree.inference.due import MEAN, expected
+from coaltree.inference.heap import pop, push
 from coaltree.inference.neighbors import Nodes, empty_lists, has, insert, nearest, squared
 from coaltree.inference.particles import Floats, Ints
 from coaltree.model import tables
@@ -33,46 +34,6 @@ class Forest(NamedTuple):
     parent: Nodes  # (2n−1,) the node it has merged into, or itself
     near: Nodes  # (2n−1, room) candidates, nearest first
     eps: Floats  # (2n−1, room) their squared distances; infinite from the end of the list on
-
-
-class Heap(NamedTuple):
-    """Clusters; none is due before its parent, (k − 1)/2."""
-
-    due: Floats  # (room,)
-    node: Ints  # (room,)
-    length: Ints  # (1,)
-
-
-@inline
-def push(heap: Heap, due: float, node: int) -> None:
-    """Add a cluster."""
-    k = heap.length[0]
-    while k > 0 and heap.due[(k - 1) // 2] > due:
-        above = (k - 1) // 2
-        heap.due[k], heap.node[k] = heap.due[above], heap.node[above]
-        k = above
-    heap.due[k], heap.node[k] = due, node
-    heap.length[0] += 1
-
-
-@inline
-def pop(heap: Heap) -> int:
-    """Remove the first cluster and return it."""
-    first = heap.node[0]
-    n = heap.length[0] - 1
-    heap.length[0] = n
-    due, last = heap.due[n], heap.node[n]
-    k = 0
-    while 2 * k + 1 < n:
-        child = 2 * k + 1
-        if child + 1 < n and heap.due[child + 1] < heap.due[child]:
-            child += 1
-        if heap.due[child] >= due:
-            break
-        heap.due[k], heap.node[k] = heap.due[child], heap.node[child]
-        k = child
-    heap.due[k], heap.node[k] = due, last
-    return int(first)
 
 
 @inline
@@ -124,14 +85,16 @@ def follow_graph(
     live = n - first
     lam = 0.5 * live * (live - 1)
     # One place for every cluster there is or will be.
-    heap = Heap(np.empty(2 * live), np.empty(2 * live, np.int64), np.zeros(1, np.int64))
+    heap, waiting, score = np.empty(2 * live, np.int64), 0, np.empty(2 * n - 1)
     seen = np.zeros(2 * n - 1, np.int32)
     for i in range(n + first):
         if forest.parent[i] == i:
-            push(heap, first_candidate(forest, rule, d, lam, i, table)[0], i)
+            score[i] = -first_candidate(forest, rule, d, lam, i, table)[0]
+            waiting = push(heap, score, waiting, i)
     stage = first
-    while stage < stop and heap.length[0] > 0:
-        i = pop(heap)
+    while stage < stop and waiting > 0:
+        i = pop(heap, score, waiting)
+        waiting -= 1
         if forest.parent[i] != i:
             continue
         live = n - stage
@@ -139,8 +102,9 @@ def follow_graph(
         due, j = first_candidate(forest, rule, d, lam, i, table)
         if j < 0:
             continue
-        if heap.length[0] > 0 and due > heap.due[0]:
-            push(heap, due, i)
+        if waiting > 0 and -due < score[heap[0]]:
+            score[i] = -due
+            waiting = push(heap, score, waiting, i)
             continue
         now = max(now, 0.5 * due)
         new = n + stage
@@ -154,7 +118,8 @@ def follow_graph(
         forest.parent[i] = forest.parent[j] = new
         inherit(forest, new, i, j, seen)
         lam = 0.5 * (live - 1) * (live - 2)
-        push(heap, first_candidate(forest, rule, d, lam, new, table)[0], new)
+        score[new] = -first_candidate(forest, rule, d, lam, new, table)[0]
+        waiting = push(heap, score, waiting, new)
         stage += 1
     return stage
 

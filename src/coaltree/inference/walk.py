@@ -40,6 +40,7 @@ from coaltree.inference.lineages import (
     remove,
 )
 from coaltree.inference.local import ANCHORED, ELSEWHERE, FOUND, N_COUNTS, SCALES, SCALES_ACCEPTED, SURROUNDED, Local
+from coaltree.model.slice import slice_between
 from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.tree import Tree
 
@@ -65,23 +66,10 @@ def recompute(state: Local) -> None:
 
 
 @borrowing
-def _slice(edge: Edge, state: Local, now: float, before: float, stream: Stream) -> tuple[float, float]:
-    """Slice sampling of f on a bounded edge, by shrinkage towards now; the new time and log f there."""
-    d = state.heat[0]
-    level = before - exponential(stream)
-    low, high = edge.low, edge.high
-    while low < high:
-        time = low + (high - low) * uniform(stream)
-        value = log_likelihood(edge, d, time) - exposure(state.lineages, state.time, time)
-        if value > level:
-            return time, value
-        if time < now:
-            low = time
-        else:
-            high = time
-        if time == now:
-            break
-    return now, before
+def log_place(time: float, given: tuple[Edge, Local]) -> float:
+    """Log f of a merge at a time on an edge; the merge itself is out of the lineages."""
+    edge, state = given
+    return log_likelihood(edge, state.heat[0], time) - exposure(state.lineages, state.time, time)
 
 
 @inline
@@ -90,14 +78,14 @@ def slice_time(state: Local, merge: int, stream: Stream) -> None:
     edge = edge_around(state, merge, state.heat[1])
     if not edge.low < edge.high:
         return
-    d, now = state.heat[0], state.time[merge]
+    given, now = (edge, state), state.time[merge]
     remove(state.lineages, merge, now)
-    before = log_likelihood(edge, d, now) - exposure(state.lineages, state.time, now)
+    before = log_place(now, given)
     if edge.high == math.inf:
-        time = attachment.draw_time(edge, d, 1.0, state.search.survey.knots, stream)
-        value = log_likelihood(edge, d, time) - exposure(state.lineages, state.time, time)
+        time = attachment.draw_time(edge, state.heat[0], 1.0, state.search.survey.knots, stream)
+        value = log_place(time, given)
     else:
-        time, value = _slice(edge, state, now, before, stream)
+        time, value = slice_between(log_place, given, now, before, edge.low, edge.high, stream)
     state.log_joint[0] += value - before
     state.time[merge] = time
     insert(state.lineages, merge, time)
