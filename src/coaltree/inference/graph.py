@@ -138,21 +138,6 @@ def connect(state: Forest, alive: Ints, index: Nodes, eps: Floats) -> None:
                     insert(near[one], distance[one], other, eps[place, k])
 
 
-def refuse_copies(rows: Floats, leaf_noise: Floats, near: tuple[Nodes, Floats]) -> None:
-    """Raise an error if two rows without noise are equal."""
-    bare = np.flatnonzero(leaf_noise == 0.0)
-    if len(bare) < 2:
-        return
-    index, eps = near if len(bare) == len(rows) else nearest(rows[bare], 1)
-    tied = np.flatnonzero(eps[:, 0] == 0.0)
-    if len(tied):
-        i, j = sorted((bare[tied[0]], bare[index[tied[0], 0]]))
-        raise ValueError(
-            f"X has duplicate rows ({i} and {j}), which would merge at time 0 with infinite density. "
-            "Set leaf_noise > 0 or drop the duplicates."
-        )
-
-
 def build_by_graph(
     rows: Floats, leaf_noise: Floats, rule: int, neighbors: int, near: tuple[Nodes, Floats] | None = None
 ) -> tuple[Ints, Floats]:
@@ -163,7 +148,6 @@ def build_by_graph(
     n, d = rows.shape
     if near is None:
         near = nearest(rows, neighbors)
-    refuse_copies(rows, leaf_noise, near)
     candidates, eps = empty_lists(2 * n - 1, 2 * min(neighbors, n - 1))
     forest = Forest(
         mean=np.concatenate([rows, np.empty((n - 1, d))]),

@@ -117,6 +117,7 @@ def rescale(state: Local, stream: Stream, counts: Ints) -> None:
     n, d = state.parent.size // 2, state.heat[0]
     # The posterior of log c has a standard deviation of about 1/√((n−1)(1 + d/2)) without leaf noise.
     log_c = 3.0 / math.sqrt((n - 1) * (1.0 + 0.5 * d)) * (2.0 * uniform(stream) - 1.0)
+    recompute(state)
     before, times = state.log_joint[0], state.time[n : 2 * n - 1].copy()
     state.time[n : 2 * n - 1] *= math.exp(log_c)
     recompute(state)
@@ -236,18 +237,24 @@ class Walk:
             self.state.time[self.order] = times
         self.state.mean[self.place[:n]] = rows
         self.state.variance[self.place[:n]] = leaf_noise
+
+    @property
+    def log_joint(self) -> float:
+        """Log joint density of the tree and the rows, up to −½(n−1) log|Φ|; the likelihood to the power β."""
         recompute(self.state)
+        return float(self.state.log_joint[0])
 
     def sweep(self, n_sweeps: int = 1, rescaled: bool = False) -> None:
         """Make sweeps, each with a move of the common scale if asked for."""
         state, stream = self.state, self.stream
         for _ in range(n_sweeps):
+            # What a sweep changes it keeps up to date, but for rounding; what was given since it does not know of.
+            recompute(state)
             # Slices come first: from a start with poor times they reach at once the region where regrafts are accepted.
             slice_times(state, stream)
             local.regraft_nodes(state, self.n_sweeps % 2, 2, self.most, stream, self.counts)
             pairs.regraft_pairs(state, self.n_pairs, self.most, stream, self.counts)
             self.n_sweeps += 1
-            recompute(state)
             if rescaled:
                 rescale(state, stream, self.counts)
 
@@ -286,7 +293,6 @@ class Walk:
         beta = min(1.0, FREE_COLUMNS / max(d, 1)) ** max(0.0, 1.0 - progress)
         if beta != self.state.heat[1]:
             self.state.heat[:] = beta * d, beta
-            recompute(self.state)
 
     def to_arrays(self) -> tuple[Ints, Floats]:
         """Children (n−1, 2) and times (n−1,) of the tree, merges in time order."""
