@@ -15,8 +15,8 @@ import time
 import numpy as np
 
 import coaltree as ct
+from coaltree.inference.effort import choose_merging
 from coaltree.inference.proposals import METHODS
-from coaltree.inference.smc import choose_method
 
 # Left out above this n: minutes a cell, and never ahead below it.
 SMALL, SLOW = 32, ("postpost", "mpost1")
@@ -72,7 +72,7 @@ def main() -> None:
                 spread = np.sqrt((value.var(axis=1, ddof=1) + base.var(axis=1, ddof=1)) / n_seeds)
                 error = np.sqrt((spread**2).sum()) / n_data
                 cells.append(f"{difference.mean():+.1f} ± {error:.1f} [{seconds:.3f}]")
-            lines.append(f"| {n} | {d} | " + " | ".join(cells) + f" | {choose_method('auto', n, d)} |")
+            lines.append(f"| {n} | {d} | " + " | ".join(cells) + f" | {choose_merging('auto', n, d)} |")
             print(lines[-1], flush=True)
             if options.out:
                 with open(options.out, "w", encoding="utf-8") as file:

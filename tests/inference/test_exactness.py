@@ -9,7 +9,7 @@ import coaltree as ct
 from coaltree.inference import smc
 from coaltree.inference.proposals import METHODS
 from coaltree.model import gig
-from coaltree.model.diffusion import leaf_distances
+from coaltree.model.diffusion import pair_distances, whiten_leaves
 from tests.reference.exact import exact_posterior
 from tests.seeds import seed
 
@@ -127,7 +127,8 @@ def test_conditional_smc_leaves_the_posterior_alone(method):
     """
     n, d, leaf_noise = 4, 3, 0.1
     exact = truth(n, d, leaf_noise)
-    eps, noise, _ = leaf_distances(data(n, d, leaf_noise), None, leaf_noise)
+    rows, noise, _ = whiten_leaves(data(n, d, leaf_noise), None, leaf_noise)
+    eps = pair_distances(rows)
     rng = np.random.default_rng(seed(11))
     tree, rows = ct.sample_tree(n, random_state=rng), []
     for step in range(6500):

@@ -11,7 +11,7 @@ import coaltree as ct
 from coaltree.inference import heavy, learn
 from coaltree.inference.heavy import Tails
 from coaltree.inference.learn import Unknowns
-from coaltree.inference.walk import Walk
+from coaltree.inference.walk import Walk, recompute
 from coaltree.model.covariance import Spherical
 from coaltree.model.diffusion import log_likelihood
 from tests.seeds import seed
@@ -103,6 +103,7 @@ def test_noise_of_a_row_against_quadrature():
     for _ in range(4000):
         walk.state.variance[walk.place[1:4]] = noise[1:]
         walk.given(X, walk.state.variance[walk.place[:4]])
+        recompute(walk.state)
         draws.append(math.log(walk.draw_noise(tails)[0]))
     x = np.array(draws)
     worth = 4000 * (1 - np.corrcoef(x[1:], x[:-1])[0, 1]) / (1 + np.corrcoef(x[1:], x[:-1])[0, 1])

@@ -6,7 +6,7 @@ import pytest
 import coaltree as ct
 from coaltree.inference import insertion
 from coaltree.inference.insertion import INSERTION
-from coaltree.model.diffusion import leaf_distances, whiten
+from coaltree.model.diffusion import whiten_leaves
 from tests.inference.test_exactness import CASES, data, disagreement, pooled, statistics, truth
 from tests.reference.regraft import Proposal
 from tests.reference.trees import leaves_below
@@ -16,9 +16,8 @@ N_BATCHES, BATCH = 20, 1000
 
 
 def run(X, n_particles, random_state=0, covariance=None, leaf_noise=0.0, **settings):
-    _, noise, log_det = leaf_distances(X, covariance, leaf_noise)
     rng = np.random.default_rng(random_state)
-    return insertion.run(whiten(X, covariance).rows, noise, log_det, n_particles=n_particles, rng=rng, **settings)
+    return insertion.run(*whiten_leaves(X, covariance, leaf_noise), n_particles=n_particles, rng=rng, **settings)
 
 
 def batches(n, d, leaf_noise, number, n_batches=N_BATCHES, n_particles=BATCH, weighted=True, **settings):

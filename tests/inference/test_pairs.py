@@ -65,6 +65,7 @@ def test_alternating_data_and_tree_keeps_the_prior():
     for _ in range(1500):
         X = ct.sample_data(tree, d, leaf_noise=leaf_noise, random_state=rng)
         walk = Walk(tree, nearest_rows(X, 3), X, np.full(n, leaf_noise), rng, fresh=True)
+        recompute(walk.state)
         pairs.regraft_pairs(walk.state, 2 * n, 6, walk.stream, counts)
         slice_times(walk.state, walk.stream)
         tree = walk.to_tree()

@@ -5,14 +5,16 @@ import pytest
 
 import coaltree as ct
 from coaltree.inference import particles, smc
+from coaltree.inference.effort import choose_merging
 from coaltree.inference.proposals import METHODS
 from coaltree.inference.shortlist import start_list
-from coaltree.model.diffusion import leaf_distances
+from coaltree.model.diffusion import pair_distances, whiten_leaves
 from tests.reference.weights import log_increments
 
 
 def run(X, method, n_particles, seed=0, leaf_noise=0.0, **options):
-    eps, noise, log_det = leaf_distances(X, options.pop("covariance", None), leaf_noise)
+    rows, noise, log_det = whiten_leaves(X, options.pop("covariance", None), leaf_noise)
+    eps = pair_distances(rows)
     settings = {"ess_threshold": 0.5, "n_jobs": 1} | options
     rng = np.random.default_rng(seed)
     return smc.run(eps, X.shape[1], noise, log_det, method=method, n_particles=n_particles, rng=rng, **settings)
@@ -89,7 +91,7 @@ def test_conditional_resampling_always_keeps_the_retained_particle(weight):
 
 def test_a_retained_particle_of_no_weight_survives():
     X = ct.sample_data(ct.sample_tree(6, random_state=0), 2, random_state=0)
-    eps, noise, _ = leaf_distances(X, None, 0.0)
+    eps, noise = pair_distances(X), np.zeros(len(X))
     for weights in ([0.0, 0.0, 1.0], [0.0, 0.5, 0.5], [1.0, 0.0, 0.0]):
         state = particles.start(eps, noise, 3, np.random.default_rng(0), with_cache=False)
         state.log_joint[:] = [7.0, 8.0, 9.0]
@@ -99,7 +101,7 @@ def test_a_retained_particle_of_no_weight_survives():
 
 def test_resampling_overwrites_only_the_dead():
     X = ct.sample_data(ct.sample_tree(6, random_state=0), 2, random_state=0)
-    eps, noise, _ = leaf_distances(X, None, 0.0)
+    eps, noise = pair_distances(X), np.zeros(len(X))
     state = particles.start(eps, noise, 5, np.random.default_rng(0), with_cache=True)
     state.cache[:] = np.arange(5)[:, None]
     state.log_joint[:] = np.arange(5)
@@ -114,7 +116,7 @@ def test_resampling_overwrites_only_the_dead():
 @pytest.mark.parametrize("method", METHODS)
 def test_the_distances_of_the_leaves_are_shared_and_stay(method):
     X = ct.sample_data(ct.sample_tree(12, random_state=1), 4, random_state=2)
-    eps, noise, _ = leaf_distances(X, None, 0.0)
+    eps, noise = pair_distances(X), np.zeros(len(X))
     state = particles.start(eps, noise, 5, np.random.default_rng(0), with_cache=False)
     assert np.shares_memory(state.leaves, eps)
     before = eps.copy()
@@ -140,10 +142,10 @@ def test_merge_keeps_distances_of_the_means():
 def test_auto_is_one_of_the_methods_for_every_shape():
     for n in (2, 50, 5000):
         for d in (1, 2, 16, 1000):
-            assert smc.choose_method("auto", n, d) in METHODS
-    assert smc.choose_method("auto", 32, 32) == smc.choose_method("auto", 5000, 4) == "tpost"
-    assert smc.choose_method("auto", 64, 64) == smc.choose_method("auto", 128, 16) == "smc1"
-    assert smc.choose_method("mpost2", 10, 10) == "mpost2"
+            assert choose_merging("auto", n, d) in METHODS
+    assert choose_merging("auto", 32, 32) == choose_merging("auto", 5000, 4) == "tpost"
+    assert choose_merging("auto", 64, 64) == choose_merging("auto", 128, 16) == "smc1"
+    assert choose_merging("mpost2", 10, 10) == "mpost2"
 
 
 def test_two_leaves():

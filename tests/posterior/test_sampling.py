@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import coaltree as ct
+from coaltree.inference.effort import INSERTED, choose_sampler
 from coaltree.inference.proposals import METHODS
-from coaltree.posterior.sampling import INSERTED, choose_sampler
 
 GOOD = np.array([[0.0, 0.1], [1.0, 0.2], [2.0, -0.4], [0.3, 0.3]])
 

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from matplotlib.figure import Figure
 
-from coaltree.inference.smc import choose_method
+from coaltree.inference.effort import choose_merging
 from papers.henao_lucas.artificial import (
     LENGTH,
     N_REPLICATES,
@@ -31,7 +31,7 @@ from papers.henao_lucas.particle_gibbs import CHAIN, Learned, by_chain, by_parti
 
 SIZES = {"D1": 32, "D2": 64}
 METHODS = ("mpost1", "smc1", "mpost2", "tpost", CHAIN)
-DEFAULT = {name: choose_method("auto", size, size) for name, size in SIZES.items()}
+DEFAULT = {name: choose_merging("auto", size, size) for name, size in SIZES.items()}
 N_PARTICLES = 50
 N_ITER, BURN_IN = 50, 10
 QUICK_ITER, QUICK_BURN_IN = 20, 5

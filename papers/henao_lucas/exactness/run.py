@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from tests.reference.exact import Exact, exact_posterior
 
 import coaltree as ct
-from coaltree.posterior.sampling import choose_sampler
+from coaltree.inference.effort import choose_sampler
 from papers.henao_lucas.artificial import simulate
 from papers.henao_lucas.exactness import literal
 from papers.henao_lucas.experiment import Claim, Experiment, Key, Options, Row, Summary, generator, mean_and_error

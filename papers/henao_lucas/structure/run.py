@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import coaltree as ct
+from coaltree.inference.effort import choose_sampler
 from coaltree.metrics import distance_errors
-from coaltree.posterior.sampling import choose_sampler
 from papers.henao_lucas.artificial import (
     KNOWN,
     N_REPLICATES,

@@ -1,4 +1,4 @@
-"""How long to run, by the number of rows: the one place where defaults by size are decided."""
+"""What to run and how long, by the size of the table: the one place where defaults by size are decided."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ WARMUP_SHARE, WARMUP_SHARE_OF_FEW = 2 / 3, 1 / 3
 N_DRAWS = 200
 N_CHAINS = 2
 GREEDY_ITERATIONS, GREEDY_WARMUP = 30, 6
+# Up to so many rows of so many columns "auto" inserts. With more columns, on real data, later rows surprise the trees
+# over earlier ones too much, and the race has the higher evidence at equal time.
+INSERTED = ((150, 64), (500, 16))
 
 
 class Effort(NamedTuple):
@@ -54,3 +57,27 @@ def settle(
         chains,
         left * chains // usual if thin is None else thin,
     )
+
+
+def choose_merging(method: str, n: int, d: int) -> str:
+    """Resolve "auto" to the sampler that merges forests with the higher log evidence (`benchmarks/evidence.md`).
+
+    Many dimensions tell early when a pair is due, and the race (smc1) uses that; with few, or few leaves, tpost
+    scatters less. The border runs along d = 64, or n d = 2048 from d = 16 on.
+    """
+    if method != "auto":
+        return method
+    return "smc1" if d >= 64 or (d >= 16 and n * d >= 2048) else "tpost"
+
+
+def choose_sampler(method: str, n: int, d: int, ess_threshold: float) -> tuple[str, float]:
+    """Resolve "auto" to the sampler with the higher log evidence at equal time, and to when it resamples.
+
+    That is never for the race (`benchmarks/equal_time.md`); methods that are named resample as they are told.
+    """
+    if method != "auto":
+        return method, ess_threshold
+    if any(n <= rows and d <= columns for rows, columns in INSERTED):
+        return "insertion", ess_threshold
+    chosen = choose_merging(method, n, d)
+    return chosen, 0.0 if chosen == "smc1" else ess_threshold

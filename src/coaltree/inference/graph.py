@@ -16,6 +16,7 @@ import numpy as np
 
 from coaltree._compile import inline, kernel
 from coaltree.inference.due import MEAN, expected
+from coaltree.inference.heap import pop, push
 from coaltree.inference.neighbors import Nodes, empty_lists, has, insert, nearest, squared
 from coaltree.inference.particles import Floats, Ints
 from coaltree.model import tables
@@ -33,46 +34,6 @@ class Forest(NamedTuple):
     parent: Nodes  # (2n−1,) the node it has merged into, or itself
     near: Nodes  # (2n−1, room) candidates, nearest first
     eps: Floats  # (2n−1, room) their squared distances; infinite from the end of the list on
-
-
-class Heap(NamedTuple):
-    """Clusters; none is due before its parent, (k − 1)/2."""
-
-    due: Floats  # (room,)
-    node: Ints  # (room,)
-    length: Ints  # (1,)
-
-
-@inline
-def push(heap: Heap, due: float, node: int) -> None:
-    """Add a cluster."""
-    k = heap.length[0]
-    while k > 0 and heap.due[(k - 1) // 2] > due:
-        above = (k - 1) // 2
-        heap.due[k], heap.node[k] = heap.due[above], heap.node[above]
-        k = above
-    heap.due[k], heap.node[k] = due, node
-    heap.length[0] += 1
-
-
-@inline
-def pop(heap: Heap) -> int:
-    """Remove the first cluster and return it."""
-    first = heap.node[0]
-    n = heap.length[0] - 1
-    heap.length[0] = n
-    due, last = heap.due[n], heap.node[n]
-    k = 0
-    while 2 * k + 1 < n:
-        child = 2 * k + 1
-        if child + 1 < n and heap.due[child + 1] < heap.due[child]:
-            child += 1
-        if heap.due[child] >= due:
-            break
-        heap.due[k], heap.node[k] = heap.due[child], heap.node[child]
-        k = child
-    heap.due[k], heap.node[k] = due, last
-    return int(first)
 
 
 @inline
@@ -124,14 +85,16 @@ def follow_graph(
     live = n - first
     lam = 0.5 * live * (live - 1)
     # One place for every cluster there is or will be.
-    heap = Heap(np.empty(2 * live), np.empty(2 * live, np.int64), np.zeros(1, np.int64))
+    heap, waiting, score = np.empty(2 * live, np.int64), 0, np.empty(2 * n - 1)
     seen = np.zeros(2 * n - 1, np.int32)
     for i in range(n + first):
         if forest.parent[i] == i:
-            push(heap, first_candidate(forest, rule, d, lam, i, table)[0], i)
+            score[i] = -first_candidate(forest, rule, d, lam, i, table)[0]
+            waiting = push(heap, score, waiting, i)
     stage = first
-    while stage < stop and heap.length[0] > 0:
-        i = pop(heap)
+    while stage < stop and waiting > 0:
+        i = pop(heap, score, waiting)
+        waiting -= 1
         if forest.parent[i] != i:
             continue
         live = n - stage
@@ -139,8 +102,9 @@ def follow_graph(
         due, j = first_candidate(forest, rule, d, lam, i, table)
         if j < 0:
             continue
-        if heap.length[0] > 0 and due > heap.due[0]:
-            push(heap, due, i)
+        if waiting > 0 and -due < score[heap[0]]:
+            score[i] = -due
+            waiting = push(heap, score, waiting, i)
             continue
         now = max(now, 0.5 * due)
         new = n + stage
@@ -154,7 +118,8 @@ def follow_graph(
         forest.parent[i] = forest.parent[j] = new
         inherit(forest, new, i, j, seen)
         lam = 0.5 * (live - 1) * (live - 2)
-        push(heap, first_candidate(forest, rule, d, lam, new, table)[0], new)
+        score[new] = -first_candidate(forest, rule, d, lam, new, table)[0]
+        waiting = push(heap, score, waiting, new)
         stage += 1
     return stage
 
@@ -173,21 +138,6 @@ def connect(state: Forest, alive: Ints, index: Nodes, eps: Floats) -> None:
                     insert(near[one], distance[one], other, eps[place, k])
 
 
-def refuse_copies(rows: Floats, leaf_noise: Floats, near: tuple[Nodes, Floats]) -> None:
-    """Raise an error if two rows without noise are equal."""
-    bare = np.flatnonzero(leaf_noise == 0.0)
-    if len(bare) < 2:
-        return
-    index, eps = near if len(bare) == len(rows) else nearest(rows[bare], 1)
-    tied = np.flatnonzero(eps[:, 0] == 0.0)
-    if len(tied):
-        i, j = sorted((bare[tied[0]], bare[index[tied[0], 0]]))
-        raise ValueError(
-            f"X has duplicate rows ({i} and {j}), which would merge at time 0 with infinite density. "
-            "Set leaf_noise > 0 or drop the duplicates."
-        )
-
-
 def build_by_graph(
     rows: Floats, leaf_noise: Floats, rule: int, neighbors: int, near: tuple[Nodes, Floats] | None = None
 ) -> tuple[Ints, Floats]:
@@ -198,7 +148,6 @@ def build_by_graph(
     n, d = rows.shape
     if near is None:
         near = nearest(rows, neighbors)
-    refuse_copies(rows, leaf_noise, near)
     candidates, eps = empty_lists(2 * n - 1, 2 * min(neighbors, n - 1))
     forest = Forest(
         mean=np.concatenate([rows, np.empty((n - 1, d))]),

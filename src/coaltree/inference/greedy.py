@@ -29,7 +29,7 @@ from coaltree.inference.graph import build_by_graph
 from coaltree.inference.overdue import build_truncated
 from coaltree.inference.particles import Floats, Ints
 from coaltree.model import tables
-from coaltree.model.diffusion import leaf_distances, whiten
+from coaltree.model.diffusion import pair_distances, whiten_leaves
 from coaltree.model.tables import Table
 from coaltree.tree import Tree
 from coaltree.validation import check_choice, check_count, check_leaf_noise
@@ -223,10 +223,9 @@ def greedy_tree(
         neighbors = check_count(neighbors, "neighbors", at_least=1)
         if code == TRUNCATED_MEAN:
             raise ValueError("rule must be 'mode', 'mean' or 'peak' if neighbors is given, got 'truncated_mean'.")
-        rows = whiten(X, covariance).rows
-        noise = check_leaf_noise(leaf_noise, len(rows))
-        children, times = build_by_graph(rows, noise, code, neighbors)
-        return Tree(children, times, names)
-    eps, noise, _ = leaf_distances(X, covariance, leaf_noise)
-    children, times = build(eps, int(np.shape(X)[1]), noise, code)
+    leaves = whiten_leaves(X, covariance, leaf_noise)
+    if neighbors is not None:
+        children, times = build_by_graph(leaves.rows, leaves.noise, code, neighbors)
+    else:
+        children, times = build(pair_distances(leaves.rows), leaves.rows.shape[1], leaves.noise, code)
     return Tree(children, times, names)

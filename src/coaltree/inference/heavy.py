@@ -26,8 +26,8 @@ from scipy.special import gammaln
 from coaltree._compile import borrowing, kernel
 from coaltree.inference.chain import look_above, look_below, squared_distance
 from coaltree.inference.local import Local
-from coaltree.model.slice import slice_step
-from coaltree.randomness import Stream, exponential, uniform
+from coaltree.model.slice import slice_around, slice_step
+from coaltree.randomness import Stream
 
 Floats = npt.NDArray[np.float64]
 
@@ -49,8 +49,9 @@ class Tails(NamedTuple):
 
 
 @borrowing
-def _log_posterior(log_noise: float, rest: float, eps: float, d: float, shape: float, scale: float) -> float:
-    """Log density of log s_i given the rest, up to a constant; `rest` is β + t."""
+def _log_posterior(log_noise: float, given: tuple[float, float, float, float, float]) -> float:
+    """Log density of log s_i up to a constant, given β + t, ε, d and the law's shape and scale."""
+    rest, eps, d, shape, scale = given
     noise = math.exp(log_noise)
     v = rest + noise
     return -0.5 * (d * math.log(v) + eps / v) - shape * log_noise - shape * scale / noise
@@ -59,29 +60,13 @@ def _log_posterior(log_noise: float, rest: float, eps: float, d: float, shape: f
 @borrowing
 def _slice_leaf(state: Local, leaf: int, shape: float, scale: float, stream: Stream) -> None:
     """Draw the noise of a leaf; its message from above must be up to date."""
-    d = float(state.mean.shape[1])
     rest = state.above_variance[leaf] + state.time[state.parent[leaf]]
     eps = squared_distance(state.mean, leaf, state.above_mean, leaf)
     now = max(math.log(state.variance[leaf]), LOG_SMALLEST)
-    level = _log_posterior(now, rest, eps, d, shape, scale) - exponential(stream)
-    low = now - uniform(stream)
-    high = low + 1.0
-    while low > LOG_SMALLEST and _log_posterior(low, rest, eps, d, shape, scale) > level:
-        low -= 1.0
-    low = max(low, LOG_SMALLEST)
-    while _log_posterior(high, rest, eps, d, shape, scale) > level:
-        high += 1.0
-    while low < high:
-        new = low + (high - low) * uniform(stream)
-        if _log_posterior(new, rest, eps, d, shape, scale) >= level:
-            state.variance[leaf] = math.exp(new)
-            return
-        if new < now:
-            low = new
-        elif new > now:
-            high = new
-        else:
-            return
+    given = (rest, eps, float(state.mean.shape[1]), shape, scale)
+    new = slice_around(_log_posterior, given, now, LOG_SMALLEST, math.inf, stream)
+    if new != now:
+        state.variance[leaf] = math.exp(new)
 
 
 @kernel

@@ -22,13 +22,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from coaltree._compile import inline, kernel
 from coaltree.inference.attachment import Others, fill_exposure
 from coaltree.inference.chain import Chain, Floats, Ints, arrange, attach, recompute
 from coaltree.inference.moves import regraft_subtree, slice_times
-from coaltree.inference.smc import SMCResult, in_threads, reweigh, systematic_counts
+from coaltree.inference.smc import OverParticles, SMCResult, choose_copies, weigh_steps
 from coaltree.inference.survey import ROUGHLY, draw_place, make_survey, visit_edges, weigh_edges, weigh_place
 from coaltree.memory import check_particles
 from coaltree.randomness import Stream, make_streams, uniform
@@ -201,43 +200,25 @@ def run(
     if order is None:
         order = rng.permutation(n)
     state = start(rows[order], leaf_noise[order], n_particles, rng)
-    log_weights = np.zeros(n_particles)
-    weights, increments = np.empty(n_particles), np.empty(n_particles)
-    ess_per_step, resampled = np.empty(n - 1), np.zeros(n - 1, dtype=bool)
-    log_evidence = 0.0
-    with in_threads(n_jobs, n_particles) as over_particles:
-        for leaf in tqdm(range(1, n), desc="rows") if progress else range(1, n):
-            over_particles(lambda first, stop, leaf=leaf: insert(state, leaf, first, stop, increments))  # type: ignore[misc]
-            top, total, squares = reweigh(log_weights, increments, -0.5 * log_det, weights)
-            if not math.isfinite(total):
-                raise ValueError(
-                    f"Weights are not finite after {leaf + 1} rows: the scale of X is too far from that of its "
-                    "covariance for doubles. Rescale X, or pass a covariance on the scale of the data."
-                )
-            ess_per_step[leaf - 1] = total**2 / squares
-            last = leaf == n - 1
-            if last or ess_per_step[leaf - 1] < ess_threshold * n_particles:
-                log_evidence += top + math.log(total / n_particles)
-                log_weights = (log_weights - top) - math.log(total)
-            if not last and ess_per_step[leaf - 1] < ess_threshold * n_particles:
-                counts = systematic_counts(weights, rng.random())
-                copy(
-                    state,
-                    leaf,
-                    np.flatnonzero(counts == 0),
-                    np.repeat(np.arange(n_particles), np.maximum(counts - 1, 0)),
-                )
-                if n_regrafts > 0:
-                    over_particles(lambda first, stop, leaf=leaf: move(state, leaf, n_regrafts, first, stop))  # type: ignore[misc]
-                log_weights[:] = 0.0
-                resampled[leaf - 1] = True
-    children, times = finished(state, order)
-    return SMCResult(
-        children=children,
-        times=times,
-        log_weights=log_weights,
-        log_joint=state.log_joint[:, 0] - 0.5 * (n - 1) * log_det,
-        log_evidence=log_evidence,
-        ess_per_step=ess_per_step,
-        resampled=resampled,
+
+    def advance(step: int, first: int, stop: int, out: Floats) -> None:
+        insert(state, step + 1, first, stop, out)
+
+    def resample(step: int, weights: Floats, over_particles: OverParticles) -> None:
+        copy(state, step + 1, *choose_copies(weights, rng.random()))
+        if n_regrafts > 0:
+            over_particles(lambda first, stop: move(state, step + 1, n_regrafts, first, stop))
+
+    weighed = weigh_steps(
+        n - 1,
+        n_particles,
+        advance,
+        resample,
+        constant=-0.5 * log_det,
+        ess_threshold=ess_threshold,
+        n_jobs=n_jobs,
+        unit="row",
+        progress=progress,
     )
+    log_joint = state.log_joint[:, 0] - 0.5 * (n - 1) * log_det
+    return SMCResult(*finished(state, order), log_joint=log_joint, **weighed._asdict())

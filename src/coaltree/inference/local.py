@@ -38,6 +38,7 @@ from coaltree.inference.attachment import (
     root_excess,
 )
 from coaltree.inference.chain import Floats, Ints, hang, look_above, other_child, squared_distance, take_out
+from coaltree.inference.heap import pop, push
 from coaltree.inference.lineages import Lineages, exposure, insert, remove
 from coaltree.inference.survey import NEAR, ROUGHLY, Survey, choose_edge, edge_at
 from coaltree.model import gig
@@ -115,37 +116,6 @@ def tell_from_above(state: Local, node: int) -> None:
 
 
 @borrowing
-def rises(state: Local, k: int) -> None:
-    """Move an entry of the heap up to where it belongs."""
-    heap, score = state.search.heap, state.search.survey.log_mass
-    node = heap[k]
-    while k > 0 and score[heap[(k - 1) // 2]] < score[node]:
-        heap[k] = heap[(k - 1) // 2]
-        k = (k - 1) // 2
-    heap[k] = node
-
-
-@borrowing
-def best_first(state: Local, waiting: int) -> int:
-    """Take the best edge off a heap of so many."""
-    heap, score = state.search.heap, state.search.survey.log_mass
-    best: int = heap[0]
-    last = heap[waiting - 1]
-    size = waiting - 1
-    k = 0
-    while 2 * k + 1 < size:
-        child = 2 * k + 1
-        if child + 1 < size and score[heap[child + 1]] > score[heap[child]]:
-            child += 1
-        if score[heap[child]] <= score[last]:
-            break
-        heap[k] = heap[child]
-        k = child
-    heap[k] = last
-    return best
-
-
-@borrowing
 def weigh(state: Local, cut: int, node: int) -> None:
     """Describe the edge above a node: its three distances, the peak of f along it, and log f there."""
     survey, mean = state.search.survey, state.mean
@@ -172,9 +142,7 @@ def look_at(state: Local, cut: int, node: int, n_edges: int, waiting: int) -> tu
     search.found[node] = search.now[1]
     weigh(state, cut, node)
     search.survey.edge[n_edges] = node
-    search.heap[waiting] = node
-    rises(state, waiting)
-    return n_edges + 1, waiting + 1
+    return n_edges + 1, push(search.heap, search.survey.log_mass, waiting, node)
 
 
 @borrowing
@@ -195,7 +163,7 @@ def find_edges(state: Local, cut: int, starts: Ints, n_starts: int, most: int) -
     for k in range(n_starts):
         n_edges, waiting = look_at(state, cut, climb_to(state, cut, starts[k]), n_edges, waiting)
     while n_edges < most and waiting > 0:
-        node = best_first(state, waiting)
+        node = pop(search.heap, search.survey.log_mass, waiting)
         waiting -= 1
         if parent[node] != origin:
             n_edges, waiting = look_at(state, cut, parent[node], n_edges, waiting)

@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coaltree._compile import inline, kernel
+from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference import attachment
-from coaltree.inference.attachment import Edge, log_density
+from coaltree.inference.attachment import Edge, Others, log_density
 from coaltree.inference.chain import (
     Chain,
     Floats,
@@ -46,6 +46,7 @@ from coaltree.inference.chain import (
     to_tree,
 )
 from coaltree.inference.survey import ROUGHLY, Survey, draw_place, make_survey, visit_edges, weigh_edges, weigh_place
+from coaltree.model.slice import slice_between
 from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.tree import Tree
 
@@ -120,22 +121,11 @@ def regraft(state: Chain, n_moves: int, beta: float, stream: Stream, counts: Int
         regraft_subtree(state, cut, beta, survey, stream, counts)
 
 
-@inline
-def _slice(edge: Edge, state: Chain, d: float, now: float, beta: float, stream: Stream) -> float:
-    """Slice sampling of f^β on a bounded edge: it begins with the whole edge, and every miss shrinks it towards now."""
-    level = beta * log_density(edge, state.others, d, now) - exponential(stream)
-    low, high = edge.low, edge.high
-    while low < high:
-        time = low + (high - low) * uniform(stream)
-        if beta * log_density(edge, state.others, d, time) > level:
-            return time
-        if time < now:
-            low = time
-        else:
-            high = time
-        if time == now:
-            break
-    return now
+@borrowing
+def log_heated(time: float, given: tuple[Edge, Others, float, float]) -> float:
+    """Log f^β of a time on an edge."""
+    edge, others, d, beta = given
+    return beta * log_density(edge, others, d, time)
 
 
 @inline
@@ -154,7 +144,8 @@ def slice_time(state: Chain, merge: int, beta: float, stream: Stream) -> None:
         elif edge.high == math.inf:
             time = attachment.draw_time(edge, d, beta, np.empty((2, 0)), stream)
         else:
-            time = _slice(edge, state, d, now, beta, stream)
+            given = (edge, state.others, d, beta)
+            time, _ = slice_between(log_heated, given, now, beta * before, edge.low, edge.high, stream)
         state.log_joint[0] += log_density(edge, state.others, d, time) - before
         state.time[merge] = time
         put_back(state, time)

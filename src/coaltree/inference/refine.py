@@ -15,11 +15,12 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from coaltree._compile import kernel
-from coaltree.inference.attachment import log_density
+from coaltree.inference import attachment
 from coaltree.inference.chain import Chain, Ints, attach, detach, make_chain, other_child, recompute, to_tree
 from coaltree.inference.moves import EXACTLY, advance, slice_times
 from coaltree.inference.survey import edge_at, make_survey, visit_edges
-from coaltree.model.diffusion import leaf_distances, log_joint, whiten
+from coaltree.model.coalescent import log_prior
+from coaltree.model.diffusion import log_density, whiten_leaves
 from coaltree.randomness import RandomState, Stream, as_generator, make_streams
 from coaltree.tree import Tree
 from coaltree.validation import check_count, check_real
@@ -45,7 +46,7 @@ def climb(state: Chain, cuts: Ints) -> None:
         for k in range(1, n_edges):
             if survey.log_mass[survey.edge[k]] > survey.log_mass[best]:
                 best = survey.edge[k]
-        gain = survey.log_mass[best] - log_density(edge_at(state, survey, cut, home), state.others, d, home_time)
+        gain = survey.log_mass[best] - attachment.log_density(edge_at(state, survey, cut, home), state.others, d, home_time)
         # Merges tied in time have several equivalent places: rounding alone must not move a subtree among them.
         if gain > 1e-9 * abs(survey.log_mass[best]):
             state.log_joint[0] += gain
@@ -101,8 +102,7 @@ def refine(
     """
     max_sweeps = check_count(max_sweeps, "max_sweeps", at_least=1)
     temperature = check_real(temperature, "temperature", at_least=0.0)
-    _, noise, _ = leaf_distances(X, covariance, leaf_noise)
-    rows = whiten(X, covariance).rows
+    rows, noise, _ = whiten_leaves(X, covariance, leaf_noise)
     if len(rows) != tree.n_leaves:
         raise ValueError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {len(rows)}.")
     rng = as_generator(random_state)
@@ -124,8 +124,8 @@ def refine(
         _best_times(state, stream)
     found = to_tree(state, tree.names)
     # An impossible start, two leaves merged at time 0, has no joint to compare with.
-    as_good = log_joint(tree, X, covariance, leaf_noise=noise) >= log_joint(found, X, covariance, leaf_noise=noise)
-    return tree if as_good else found
+    before, after = (log_prior(each) + log_density(each, rows, noise) for each in (tree, found))
+    return tree if before >= after else found
 
 
 def _best_times(state: Chain, stream: Stream) -> None:

@@ -19,6 +19,7 @@ from joblib import effective_n_jobs
 from tqdm import tqdm
 
 from coaltree._compile import kernel
+from coaltree.inference.effort import choose_merging
 from coaltree.inference.particles import Floats, Ints, Particles, copy, start
 from coaltree.inference.proposals import (
     CACHED,
@@ -41,6 +42,8 @@ from coaltree.tree import Tree
 TABLE_FROM = {SMC1: 64, MPOST2: 32}
 
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+# Runs work(first, stop) over all particles.
+OverParticles = Callable[[Callable[[int, int], None]], None]
 
 
 class SMCResult(NamedTuple):
@@ -55,19 +58,8 @@ class SMCResult(NamedTuple):
     resampled: Bools  # (n−1,)
 
 
-def choose_method(method: str, n: int, d: int) -> str:
-    """Resolve "auto" to the sampler with the higher log evidence at this n and d (`benchmarks/evidence.md`).
-
-    Many dimensions tell early when a pair is due, and the race (smc1) uses that; with few, or few leaves, tpost
-    scatters less. The border runs along d = 64, or n d = 2048 from d = 16 on.
-    """
-    if method != "auto":
-        return method
-    return "smc1" if d >= 64 or (d >= 16 and n * d >= 2048) else "tpost"
-
-
 @contextmanager
-def in_threads(n_jobs: int | None, n_particles: int) -> Iterator[Callable[[Callable[[int, int], None]], None]]:
+def in_threads(n_jobs: int | None, n_particles: int) -> Iterator[OverParticles]:
     """Yield a function that runs `work(first, stop)` over all particles, split among threads."""
     n_threads = min(effective_n_jobs(n_jobs), n_particles)
     edges = np.linspace(0, n_particles, n_threads + 1).astype(int).tolist()
@@ -103,8 +95,8 @@ def systematic_counts(weights: Floats, u: float) -> Ints:
 
 
 @kernel
-def replace_dead(state: Particles, state_list: Shortlist, stage: int, weights: Floats, u: float) -> tuple[Ints, Ints]:
-    """Overwrite each particle that is not chosen with one that is chosen again; returns which, and with which."""
+def choose_copies(weights: Floats, u: float) -> tuple[Ints, Ints]:
+    """Particles that are not chosen, and for each one that is chosen again, to overwrite it with."""
     counts = systematic_counts(weights, u)
     target, source = np.empty(weights.size, np.int64), np.empty(weights.size, np.int64)
     n_dead = of = 0
@@ -113,11 +105,17 @@ def replace_dead(state: Particles, state_list: Shortlist, stage: int, weights: F
             while counts[of] < 2:
                 of += 1
             counts[of] -= 1
-            copy(state, stage, to, of)
-            copy_list(state_list, to, of)
             target[n_dead], source[n_dead] = to, of
             n_dead += 1
     return target[:n_dead], source[:n_dead]
+
+
+@kernel
+def copy_particles(state: Particles, state_list: Shortlist, stage: int, target: Ints, source: Ints) -> None:
+    """Overwrite each particle in `target` with the one in `source`, after `stage` merges."""
+    for k in range(target.size):
+        copy(state, stage, target[k], source[k])
+        copy_list(state_list, target[k], source[k])
 
 
 @kernel
@@ -168,10 +166,68 @@ def resample(
         weights = weights.copy()
         weights[0] = max(weights[0], 1e-300)
     u = _retained_uniform(n * float(weights[0] / weights.sum()), rng) if retain else rng.random()
+    target, source = choose_copies(weights, u)
     if isinstance(lookahead, Race):
-        copy_race(lookahead, *replace_dead(state, lookahead.listed, stage, weights, u))
+        copy_particles(state, lookahead.listed, stage, target, source)
+        copy_race(lookahead, target, source)
     else:
-        replace_dead(state, lookahead, stage, weights, u)
+        copy_particles(state, lookahead, stage, target, source)
+
+
+class Weighed(NamedTuple):
+    """Weights at the end, and how they came about; as in `SMCResult`."""
+
+    log_weights: Floats
+    log_evidence: float
+    ess_per_step: Floats
+    resampled: Bools
+
+
+def weigh_steps(
+    n_steps: int,
+    n_particles: int,
+    advance: Callable[[int, int, int, Floats], None],
+    resample: Callable[[int, Floats, OverParticles], None],
+    *,
+    constant: float,
+    ess_threshold: float,
+    n_jobs: int | None,
+    unit: str,
+    progress: bool = False,
+) -> Weighed:
+    """Take all particles through a sequence of targets: advance, weigh, and resample where weights are uneven.
+
+    `advance(step, first, stop, out)` makes a step of the particles first … stop−1 and puts log incremental weights,
+    less the `constant` that all have, into `out` (M,). `resample(step, weights, over_particles)` chooses particles by
+    weight after a step, in place. `unit` is what a step is called.
+    """
+    log_weights = np.zeros(n_particles)
+    weights, increments = np.empty(n_particles), np.empty(n_particles)
+    ess_per_step, resampled = np.empty(n_steps), np.zeros(n_steps, dtype=bool)
+    log_evidence = 0.0
+    with in_threads(n_jobs, n_particles) as over_particles:
+        for step in tqdm(range(n_steps), desc=f"{unit}s", disable=not progress):
+
+            def work(first: int, stop: int, step: int = step) -> None:
+                advance(step, first, stop, increments)
+
+            over_particles(work)
+            top, total, squares = reweigh(log_weights, increments, constant, weights)
+            if not math.isfinite(total):
+                raise ValueError(
+                    f"Weights are not finite after {unit} {step + 1} of {n_steps}: the scale of X is too far from that "
+                    "of its covariance for doubles. Rescale X, or pass a covariance on the scale of the data."
+                )
+            ess_per_step[step] = total**2 / squares
+            last = step == n_steps - 1
+            if last or ess_per_step[step] < ess_threshold * n_particles:
+                log_evidence += top + math.log(total / n_particles)
+                log_weights = (log_weights - top) - math.log(total)
+                if not last:
+                    resample(step, weights, over_particles)
+                    log_weights[:] = 0.0
+                    resampled[step] = True
+    return Weighed(log_weights, log_evidence, ess_per_step, resampled)
 
 
 def run(
@@ -193,7 +249,7 @@ def run(
     With `retained`, particle 0 follows that tree (conditional SMC).
     """
     n = len(leaf_noise)
-    code = METHODS[choose_method(method, n, d)]
+    code = METHODS[choose_merging(method, n, d)]
     path = retain(retained)
     # Distances and what is remembered of pairs; lists of 16 bytes a pair, trees, and the rest of a slot.
     listed = 16 * {TPOST: ROOM, SMC1: RACE_ROOM}.get(code, 0)
@@ -213,47 +269,26 @@ def run(
     constant = -0.5 * log_det
     constant_local = constant - math.log(2.0) - 0.5 * d * math.log(2.0 * math.pi)
 
-    log_weights = np.zeros(n_particles)
-    weights, increments = np.empty(n_particles), np.empty(n_particles)
-    ess_per_step = np.empty(n - 1)
-    resampled = np.zeros(n - 1, dtype=bool)
-    log_evidence = 0.0
-    with in_threads(n_jobs, n_particles) as over_particles:
-        for stage in tqdm(range(n - 1), desc="merges") if progress else range(n - 1):
+    def advance(stage: int, first: int, stop: int, out: Floats) -> None:
+        if isinstance(lookahead, Race):
+            advance_race(state, lookahead, float(d), stage, first, stop, path, table, out)
+        elif code == TPOST:
+            advance_tpost(state, lookahead, float(d), stage, first, stop, path, out)
+        else:
+            advance_local(state, code, float(d), stage, first, stop, path, table, out)
 
-            def work(first: int, stop: int, stage: int = stage) -> None:
-                if isinstance(lookahead, Race):
-                    advance_race(state, lookahead, float(d), stage, first, stop, path, table, increments)
-                elif code == TPOST:
-                    advance_tpost(state, lookahead, float(d), stage, first, stop, path, increments)
-                else:
-                    advance_local(state, code, float(d), stage, first, stop, path, table, increments)
-
-            over_particles(work)
-            top, total, squares = reweigh(log_weights, increments, constant_local, weights)
-            if not math.isfinite(total):
-                raise ValueError(
-                    f"Weights are not finite after merge {stage + 1}: the scale of X is too far from that of its "
-                    "covariance for doubles. Rescale X, or pass a covariance on the scale of the data."
-                )
-            ess_per_step[stage] = total**2 / squares
-            last = stage == n - 2
-            if last or ess_per_step[stage] < ess_threshold * n_particles:
-                log_evidence += top + math.log(total / n_particles)
-                log_weights = (log_weights - top) - math.log(total)
-                if not last:
-                    resample(state, stage + 1, weights, retained is not None, rng, lookahead)
-                    log_weights[:] = 0.0
-                    resampled[stage] = True
-    return SMCResult(
-        children=state.children,
-        times=state.times,
-        log_weights=log_weights,
-        log_joint=state.log_joint + (n - 1) * constant,
-        log_evidence=log_evidence,
-        ess_per_step=ess_per_step,
-        resampled=resampled,
+    weighed = weigh_steps(
+        n - 1,
+        n_particles,
+        advance,
+        lambda stage, weights, _: resample(state, stage + 1, weights, retained is not None, rng, lookahead),
+        constant=constant_local,
+        ess_threshold=ess_threshold,
+        n_jobs=n_jobs,
+        unit="merge",
+        progress=progress,
     )
+    return SMCResult(state.children, state.times, log_joint=state.log_joint + (n - 1) * constant, **weighed._asdict())
 
 
 def conditional_draw(

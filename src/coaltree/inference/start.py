@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree.inference.due import PEAK
-from coaltree.inference.graph import build_by_graph, refuse_copies
+from coaltree.inference.graph import build_by_graph
 from coaltree.inference.greedy import build
 from coaltree.inference.heavy import FIRST_DF, Tails, first_noise
 from coaltree.inference.neighbors import nearest
 from coaltree.model import missing
 from coaltree.model.covariance import CovarianceFamily, State
-from coaltree.model.diffusion import pair_distances
+from coaltree.model.diffusion import pair_distances, refuse_copies
 from coaltree.model.family import diagonal_only
 from coaltree.tree import Tree
 
@@ -81,8 +81,8 @@ def first_guesses(
         whole = complete and not heavy
         covariance = family.start(np.atleast_2d(np.cov(X, rowvar=False)) if whole else np.diag(variances))
     rows = covariance.whiten(X if complete else _crudely_filled(X))
+    refuse_copies(rows, noise)
     index, distance = nearest(rows, N_NEAR)
-    refuse_copies(rows, noise, (index, distance))
     tails = None
     if heavy:
         tails = Tails(float(noise[0]), FIRST_DF)

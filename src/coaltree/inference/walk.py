@@ -40,6 +40,7 @@ from coaltree.inference.lineages import (
     remove,
 )
 from coaltree.inference.local import ANCHORED, ELSEWHERE, FOUND, N_COUNTS, SCALES, SCALES_ACCEPTED, SURROUNDED, Local
+from coaltree.model.slice import slice_between
 from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.tree import Tree
 
@@ -65,23 +66,10 @@ def recompute(state: Local) -> None:
 
 
 @borrowing
-def _slice(edge: Edge, state: Local, now: float, before: float, stream: Stream) -> tuple[float, float]:
-    """Slice sampling of f on a bounded edge, by shrinkage towards now; the new time and log f there."""
-    d = state.heat[0]
-    level = before - exponential(stream)
-    low, high = edge.low, edge.high
-    while low < high:
-        time = low + (high - low) * uniform(stream)
-        value = log_likelihood(edge, d, time) - exposure(state.lineages, state.time, time)
-        if value > level:
-            return time, value
-        if time < now:
-            low = time
-        else:
-            high = time
-        if time == now:
-            break
-    return now, before
+def log_place(time: float, given: tuple[Edge, Local]) -> float:
+    """Log f of a merge at a time on an edge; the merge itself is out of the lineages."""
+    edge, state = given
+    return log_likelihood(edge, state.heat[0], time) - exposure(state.lineages, state.time, time)
 
 
 @inline
@@ -90,14 +78,14 @@ def slice_time(state: Local, merge: int, stream: Stream) -> None:
     edge = edge_around(state, merge, state.heat[1])
     if not edge.low < edge.high:
         return
-    d, now = state.heat[0], state.time[merge]
+    given, now = (edge, state), state.time[merge]
     remove(state.lineages, merge, now)
-    before = log_likelihood(edge, d, now) - exposure(state.lineages, state.time, now)
+    before = log_place(now, given)
     if edge.high == math.inf:
-        time = attachment.draw_time(edge, d, 1.0, state.search.survey.knots, stream)
-        value = log_likelihood(edge, d, time) - exposure(state.lineages, state.time, time)
+        time = attachment.draw_time(edge, state.heat[0], 1.0, state.search.survey.knots, stream)
+        value = log_place(time, given)
     else:
-        time, value = _slice(edge, state, now, before, stream)
+        time, value = slice_between(log_place, given, now, before, edge.low, edge.high, stream)
     state.log_joint[0] += value - before
     state.time[merge] = time
     insert(state.lineages, merge, time)
@@ -129,6 +117,7 @@ def rescale(state: Local, stream: Stream, counts: Ints) -> None:
     n, d = state.parent.size // 2, state.heat[0]
     # The posterior of log c has a standard deviation of about 1/√((n−1)(1 + d/2)) without leaf noise.
     log_c = 3.0 / math.sqrt((n - 1) * (1.0 + 0.5 * d)) * (2.0 * uniform(stream) - 1.0)
+    recompute(state)
     before, times = state.log_joint[0], state.time[n : 2 * n - 1].copy()
     state.time[n : 2 * n - 1] *= math.exp(log_c)
     recompute(state)
@@ -248,19 +237,25 @@ class Walk:
             self.state.time[self.order] = times
         self.state.mean[self.place[:n]] = rows
         self.state.variance[self.place[:n]] = leaf_noise
+
+    @property
+    def log_joint(self) -> float:
+        """Log joint density of the tree and the rows, up to −½(n−1) log|Φ|; the likelihood to the power β."""
         recompute(self.state)
+        return float(self.state.log_joint[0])
 
     def sweep(self, n_sweeps: int = 1, rescaled: bool = False) -> None:
         """Make sweeps, each with a move of the common scale if asked for."""
         state, stream = self.state, self.stream
         for _ in range(n_sweeps):
+            # What a sweep changes it keeps up to date, but for rounding; what was given since it does not know of.
+            recompute(state)
             # Slices come first: from a start with poor times they reach at once the region where regrafts are accepted.
             slice_times(state, stream)
             local.regraft_nodes(state, self.n_sweeps % 2, 2, self.most, stream, self.counts)
             if self.n_pairs:  # most tables need none, and then nothing is compiled for them
                 pairs.regraft_pairs(state, self.n_pairs, self.most, stream, self.counts)
             self.n_sweeps += 1
-            recompute(state)
             if rescaled:
                 rescale(state, stream, self.counts)
 
@@ -299,7 +294,6 @@ class Walk:
         beta = min(1.0, FREE_COLUMNS / max(d, 1)) ** max(0.0, 1.0 - progress)
         if beta != self.state.heat[1]:
             self.state.heat[:] = beta * d, beta
-            recompute(self.state)
 
     def to_arrays(self) -> tuple[Ints, Floats]:
         """Children (n−1, 2) and times (n−1,) of the tree, merges in time order."""

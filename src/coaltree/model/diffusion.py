@@ -37,6 +37,14 @@ class Whitened(NamedTuple):
     log_det: float  # log|Φ|
 
 
+class Leaves(NamedTuple):
+    """What inference is given: a whitened table that is known to be right."""
+
+    rows: Floats  # (n, d)
+    noise: Floats  # (n,), in units of Φ
+    log_det: float  # log|Φ|
+
+
 class Messages(NamedTuple):
     """What the leaves below say about each node, and how each merge was paid for."""
 
@@ -135,34 +143,55 @@ def pair_distances(rows: Floats) -> Floats:
     return out
 
 
-def leaf_distances(X: Any, covariance: Any, leaf_noise: Any) -> tuple[Floats, Floats, float]:
-    """Return what inference needs of the data: packed ε, leaf noise (n,), log|Φ|; refuse what has no posterior."""
-    whitened = whiten(X, covariance)
-    noise = check_leaf_noise(leaf_noise, len(whitened.rows))
-    with np.errstate(over="ignore"):
-        eps = pair_distances(whitened.rows)
-    if not np.all(np.isfinite(eps)):
-        raise ValueError(
-            "X is too large for its covariance: squared whitened distances overflow. Rescale X, or pass a "
-            "covariance on the scale of the data."
-        )
-    # Below this, ε (or ε/d) is subnormal and has lost its digits.
-    smallest = 1e-306 * whitened.rows.shape[1]
-    if eps.min() < smallest:
-        higher, lower = np.tril_indices(len(noise), -1)
-        tied = np.flatnonzero((eps < smallest) & (noise[higher] + noise[lower] == 0.0))
-        if len(tied):
-            i, j = int(lower[tied[0]]), int(higher[tied[0]])
-            if np.array_equal(whitened.rows[i], whitened.rows[j]):
-                raise ValueError(
-                    f"X has duplicate rows ({i} and {j}; {len(tied)} such pair(s)), which would merge at time 0 with "
-                    "infinite density. Set leaf_noise > 0 or drop the duplicates."
-                )
+def whiten_leaves(X: Any, covariance: Any, leaf_noise: Any) -> Leaves:
+    """Whiten once, for all that follows; refuse what has no posterior."""
+    rows, log_det = whiten(X, covariance)
+    noise = check_leaf_noise(leaf_noise, len(rows))
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.square(rows - rows.mean(axis=0)).sum(axis=1)
+        if not np.isfinite(4.0 * norms.max()):
             raise ValueError(
-                f"X is too small for its covariance: the squared whitened distance of rows {i} and {j} underflows. "
-                "Rescale X, set leaf_noise > 0, or pass a covariance on the scale of the data."
+                "X is too large for its covariance: squared whitened distances overflow. Rescale X, or pass a "
+                "covariance on the scale of the data."
             )
-    return eps, noise, whitened.log_det
+    refuse_copies(rows, noise)
+    return Leaves(rows, noise, log_det)
+
+
+# Squared distances below this, for each column, are subnormal and have lost their digits. Numbers whose difference is
+# as small are equal, unless both are smaller than TINY.
+_SMALLEST, _TINY = 1e-306, 1e-137
+
+
+def refuse_copies(rows: Floats, leaf_noise: Floats) -> None:
+    """Raise an error if two rows without noise are equal, or so close that their squared distance underflows."""
+    bare = np.flatnonzero(leaf_noise == 0.0)
+    if len(bare) < 2:
+        return
+    alike = np.where(np.abs(rows[bare]) < _TINY, 0.0, rows[bare])
+    order = np.lexsort(alike.T)
+    tied = np.all(alike[order[1:]] == alike[order[:-1]], axis=1)
+    n_pairs, first = 0, (len(rows), 0)
+    for group in np.split(order, np.flatnonzero(~tied) + 1):
+        if len(group) > 1:
+            group = bare[np.sort(group)]
+            higher, lower = np.tril_indices(len(group), -1)
+            close = np.flatnonzero(pair_distances(rows[group]) < _SMALLEST * rows.shape[1])
+            n_pairs += len(close)
+            if len(close):
+                first = min(first, (int(group[higher[close[0]]]), int(group[lower[close[0]]])))
+    if not n_pairs:
+        return
+    j, i = first
+    if np.array_equal(rows[i], rows[j]):
+        raise ValueError(
+            f"X has duplicate rows ({i} and {j}; {n_pairs} such pair(s)), which would merge at time 0 with infinite "
+            "density. Set leaf_noise > 0 or drop the duplicates."
+        )
+    raise ValueError(
+        f"X is too small for its covariance: the squared whitened distance of rows {i} and {j} underflows. Rescale X, "
+        "set leaf_noise > 0, or pass a covariance on the scale of the data."
+    )
 
 
 @kernel

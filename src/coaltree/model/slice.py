@@ -1,11 +1,19 @@
-"""Slice sampling of one variable: stepping out and shrinkage (Neal 2003, *Annals of Statistics* 31)."""
+"""Slice sampling of one variable: stepping out and shrinkage (Neal 2003, *Annals of Statistics* 31).
+
+In Python, with a generator, and for kernels, with a stream. There the log density is compiled too, and takes its
+parameters in one tuple: `log_density(x, given)`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+
+from coaltree._compile import borrowing
+from coaltree.randomness import Stream, exponential, uniform
 
 
 def slice_step(
@@ -48,3 +56,46 @@ def slice_step(
             right = proposal
         else:  # The slice has shrunk to one floating-point number.
             return x, log_density_x
+
+
+@borrowing
+def shrink(
+    log_density: Any, given: Any, x: float, log_density_x: float, low: float, high: float, level: float, stream: Stream
+) -> tuple[float, float]:
+    """Draw from the part of [low, high] above the level: every miss becomes the end on its side of x."""
+    while low < high:
+        proposal = low + (high - low) * uniform(stream)
+        value = log_density(proposal, given)
+        if value >= level:
+            return proposal, value
+        if proposal < x:
+            low = proposal
+        elif proposal > x:
+            high = proposal
+        else:
+            break
+    return x, log_density_x
+
+
+@borrowing
+def slice_between(
+    log_density: Any, given: Any, x: float, log_density_x: float, low: float, high: float, stream: Stream
+) -> tuple[float, float]:
+    """Move x once within [low, high], all of which is tried at first; the new x and its log density."""
+    return shrink(log_density, given, x, log_density_x, low, high, log_density_x - exponential(stream), stream)
+
+
+@borrowing
+def slice_around(log_density: Any, given: Any, x: float, lower: float, upper: float, stream: Stream) -> float:
+    """Move x once, from an interval of length 1 that steps out, within bounds; the new x."""
+    log_density_x = log_density(x, given)
+    level = log_density_x - exponential(stream)
+    low = x - uniform(stream)
+    high = low + 1.0
+    while low > lower and log_density(low, given) > level:
+        low -= 1.0
+    while high < upper and log_density(high, given) > level:
+        high += 1.0
+    low, high = max(low, lower), min(high, upper)
+    new, _ = shrink(log_density, given, x, log_density_x, low, high, level, stream)
+    return new

@@ -19,35 +19,21 @@ from tqdm import tqdm
 from coaltree.inference import insertion, smc
 from coaltree.inference.insertion import INSERTION
 from coaltree.inference.smc import SMCResult
-from coaltree.model.diffusion import leaf_distances, whiten
+from coaltree.model.diffusion import Leaves, pair_distances
 
 
-def run(
-    X: Any,
-    covariance: Any,
-    leaf_noise: Any,
-    *,
-    method: str,
-    n_particles: int,
-    ess_threshold: float,
-    rng: np.random.Generator,
-    n_jobs: int | None = 1,
-    progress: bool = False,
-) -> SMCResult:
-    """One run of a sampler, from the data on."""
-    eps, noise, log_det = leaf_distances(X, covariance, leaf_noise)
-    settings: Any = {"n_particles": n_particles, "ess_threshold": ess_threshold, "n_jobs": n_jobs, "progress": progress}
+def run(leaves: Leaves, method: str, rng: np.random.Generator, **settings: Any) -> SMCResult:
+    """One run of a sampler; `settings` are as in `smc.run`."""
     if method == INSERTION:
-        return insertion.run(whiten(X, covariance).rows, noise, log_det, rng=rng, **settings)
-    return smc.run(eps, int(np.shape(X)[1]), noise, log_det, method=method, rng=rng, **settings)
+        return insertion.run(*leaves, rng=rng, **settings)
+    rows, noise, log_det = leaves
+    return smc.run(pair_distances(rows), rows.shape[1], noise, log_det, method=method, rng=rng, **settings)
 
 
-def run_island(
-    X: Any, covariance: Any, leaf_noise: Any, method: str, ess_threshold: float, n_particles: int, seed: list[int]
-) -> SMCResult:
-    """One island, from the data on: distances cost less to compute again than to send."""
+def run_island(leaves: Leaves, method: str, ess_threshold: float, n_particles: int, seed: list[int]) -> SMCResult:
+    """One island, from the leaves on: distances cost less to compute again than to send."""
     rng = np.random.default_rng(np.random.SeedSequence(seed))
-    return run(X, covariance, leaf_noise, method=method, n_particles=n_particles, ess_threshold=ess_threshold, rng=rng)
+    return run(leaves, method, rng, n_particles=n_particles, ess_threshold=ess_threshold, n_jobs=1)
 
 
 def combine(islands: list[SMCResult]) -> SMCResult:
@@ -69,9 +55,7 @@ def combine(islands: list[SMCResult]) -> SMCResult:
 
 
 def run_islands(
-    X: Any,
-    covariance: Any,
-    leaf_noise: Any,
+    leaves: Leaves,
     *,
     method: str,
     n_particles: int,
@@ -86,7 +70,7 @@ def run_islands(
     seeds = rng.integers(0, 2**32, size=(n_islands, 8), dtype=np.uint32).tolist()
     sizes = np.diff(np.linspace(0, n_particles, n_islands + 1).astype(int)).tolist()
     # The data travel inside the task. As an argument Dask would put them on a worker, and lose them with it.
-    island = functools.partial(run_island, X, covariance, leaf_noise, method, ess_threshold)
+    island = functools.partial(run_island, leaves, method, ess_threshold)
     tasks = (delayed(island)(size, seed) for size, seed in zip(sizes, seeds, strict=True))
     results = Parallel(n_jobs=n_jobs, return_as="generator")(tasks)
     return combine(list(tqdm(results, total=n_islands, desc="islands", disable=not progress)))

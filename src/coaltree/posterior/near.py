@@ -34,6 +34,7 @@ import numpy.typing as npt
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference.attachment import Edge, Others, blend_distance, expectation, exposure
 from coaltree.inference.chain import squared_distance
+from coaltree.inference.heap import pop, push
 from coaltree.model import gig
 from coaltree.posterior.outline import Clades
 from coaltree.posterior.places import NEGLIGIBLE, POLE, Sites, add_logs, integrate, log_bound
@@ -164,34 +165,7 @@ def look_at(task: Task, room: Room, b: int, node: int, otherwise: float) -> None
     if room.stamp[node] == b:
         return
     slot = describe(task, room, b, node, otherwise)
-    k = room.n[WAITING]
-    room.n[WAITING] += 1
-    heap, score = room.heap, room.score
-    while k > 0 and score[heap[(k - 1) // 2]] < score[slot]:
-        heap[k] = heap[(k - 1) // 2]
-        k = (k - 1) // 2
-    heap[k] = slot
-
-
-@borrowing
-def take_best(room: Room) -> int:
-    """Take the best edge off the heap."""
-    heap, score = room.heap, room.score
-    best: int = heap[0]
-    room.n[WAITING] -= 1
-    size = room.n[WAITING]
-    last = heap[size]
-    k = 0
-    while 2 * k + 1 < size:
-        child = 2 * k + 1
-        if child + 1 < size and score[heap[child + 1]] > score[heap[child]]:
-            child += 1
-        if score[heap[child]] <= score[last]:
-            break
-        heap[k] = heap[child]
-        k = child
-    heap[k] = last
-    return best
+    room.n[WAITING] = push(room.heap, room.score, room.n[WAITING], slot)
 
 
 @inline
@@ -248,7 +222,8 @@ def search(task: Task, room: Room, b: int, starts: Ints) -> None:
     while room.n[WAITING] > 0:
         if room.score[room.heap[0]] < room.log_sum[0] - margin:
             break
-        slot = take_best(room)
+        slot = pop(room.heap, room.score, room.n[WAITING])
+        room.n[WAITING] -= 1
         node, score = room.node[slot], room.score[slot]
         weigh(task, room, slot)
         parent = sites.parent[node]

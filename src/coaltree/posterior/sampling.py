@@ -9,19 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._version import __version__
-from coaltree.inference import smc
+from coaltree.inference.effort import choose_sampler
 from coaltree.inference.insertion import INSERTION
 from coaltree.inference.proposals import METHODS
-from coaltree.model.diffusion import whiten
+from coaltree.model.diffusion import whiten_leaves
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.islands import run, run_islands
 from coaltree.randomness import RandomState, as_generator, seed_of
-from coaltree.validation import check_choice, check_count, check_fraction, check_leaf_noise
-
-# Up to so many rows of so many columns "auto" inserts. With more columns, on real data, later rows surprise the trees
-# over earlier ones too much, and the race has the higher evidence at equal time.
-INSERTED = ((150, 64), (500, 16))
-
+from coaltree.validation import check_choice, check_count, check_fraction
 
 def sample_posterior(
     X: npt.ArrayLike,
@@ -92,14 +87,14 @@ def sample_posterior(
     if n_islands > n_particles:
         raise ValueError(f"n_islands must be at most n_particles={n_particles}, got {n_islands}.")
     rng = as_generator(random_state)
-    n, d = whiten(X, covariance).rows.shape
-    noise = check_leaf_noise(leaf_noise, n)
+    leaves = whiten_leaves(X, covariance, leaf_noise)
+    n, d = leaves.rows.shape
     chosen, ess_threshold = choose_sampler(method, n, d, ess_threshold)
     settings: Any = {"n_particles": n_particles, "ess_threshold": ess_threshold, "n_jobs": n_jobs, "progress": progress}
     if n_islands > 1:
-        result = run_islands(X, covariance, leaf_noise, method=chosen, n_islands=n_islands, rng=rng, **settings)
+        result = run_islands(leaves, method=chosen, n_islands=n_islands, rng=rng, **settings)
     else:
-        result = run(X, covariance, leaf_noise, method=chosen, rng=rng, **settings)
+        result = run(leaves, chosen, rng, **settings)
     return TreePosterior(
         children=result.children,
         times=result.times,
@@ -114,24 +109,11 @@ def sample_posterior(
             "n_particles": n_particles,
             "n_islands": n_islands,
             "ess_threshold": ess_threshold,
-            "leaf_noise": float(noise[0]) if np.all(noise == noise[0]) else noise.tolist(),
+            "leaf_noise": float(leaves.noise[0]) if np.all(leaves.noise == leaves.noise[0]) else leaves.noise.tolist(),
             "random_state": seed_of(random_state),
             "n_resampled": int(result.resampled.sum()),
         },
     )
-
-
-def choose_sampler(method: str, n: int, d: int, ess_threshold: float) -> tuple[str, float]:
-    """Resolve "auto" to the sampler with the higher log evidence at equal time, and to when it resamples.
-
-    That is never for the race (`benchmarks/equal_time.md`); methods that are named resample as they are told.
-    """
-    if method != "auto":
-        return method, ess_threshold
-    if any(n <= rows and d <= columns for rows, columns in INSERTED):
-        return INSERTION, ess_threshold
-    chosen = smc.choose_method(method, n, d)
-    return chosen, 0.0 if chosen == "smc1" else ess_threshold
 
 
 def check_sampler(method: Any, n_particles: Any, ess_threshold: Any, n_jobs: Any) -> tuple[str, int, float]:

@@ -22,11 +22,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from coaltree._compile import inline, kernel
+from coaltree._compile import borrowing, kernel
 from coaltree.model.covariance import PooledWishart
 from coaltree.model.pooled import log_half_t
-from coaltree.model.slice import slice_step
-from coaltree.randomness import Stream, exponential, make_streams, uniform
+from coaltree.model.slice import slice_around, slice_step
+from coaltree.randomness import Stream, make_streams
 from coaltree.regression.coefficients import Pilot, Point, evaluate, expansion
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.prior import Hyper
@@ -37,33 +37,18 @@ Ints = npt.NDArray[np.int64]
 FURTHEST = 20.0
 
 
-@inline
-def _log_density(u: float, power: float, inverse: float, slope: float, bend: float) -> float:
+@borrowing
+def _log_density(u: float, given: tuple[float, float, float, float]) -> float:
     """Along one u_k, up to a constant; `slope` and `bend` are the derivatives of l̂ in e^u at u = 0."""
+    power, inverse, slope, bend = given
     step = math.expm1(u)
     return power * u - 0.5 * inverse * math.exp(-2.0 * u) + slope * step - 0.5 * bend * step * step
 
 
-@inline
+@borrowing
 def slice_width(power: float, inverse: float, slope: float, bend: float, stream: Stream) -> float:
     """A slice step from u = 0."""
-    level = _log_density(0.0, power, inverse, slope, bend) - exponential(stream)
-    left = -uniform(stream)
-    right = left + 1.0
-    while left > -FURTHEST and _log_density(left, power, inverse, slope, bend) > level:
-        left -= 1.0
-    while right < FURTHEST and _log_density(right, power, inverse, slope, bend) > level:
-        right += 1.0
-    u = left + (right - left) * uniform(stream)
-    while not _log_density(u, power, inverse, slope, bend) >= level:
-        if u < 0.0:
-            left = u
-        else:
-            right = u
-        u = left + (right - left) * uniform(stream)
-        if right - left < 1e-12:
-            return 0.0
-    return u
+    return slice_around(_log_density, (power, inverse, slope, bend), 0.0, -FURTHEST, FURTHEST, stream)
 
 
 @kernel

@@ -1,0 +1,40 @@
+"""A heap of numbers, the one with the highest score first; `score` goes by number, `heap` has room for all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree._compile import borrowing
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@borrowing
+def push(heap: Ints, score: Floats, size: int, item: int) -> int:
+    """Put a number into a heap of so many; returns how many there are now."""
+    k = size
+    while k > 0 and score[heap[(k - 1) // 2]] < score[item]:
+        heap[k] = heap[(k - 1) // 2]
+        k = (k - 1) // 2
+    heap[k] = item
+    return size + 1
+
+
+@borrowing
+def pop(heap: Ints, score: Floats, size: int) -> int:
+    """Take the best out of a heap of so many, which has one less then."""
+    best: int = heap[0]
+    last = heap[size - 1]
+    k = 0
+    while 2 * k + 1 < size - 1:
+        child = 2 * k + 1
+        if child + 1 < size - 1 and score[heap[child + 1]] > score[heap[child]]:
+            child += 1
+        if score[heap[child]] <= score[last]:
+            break
+        heap[k] = heap[child]
+        k = child
+    heap[k] = last
+    return best
