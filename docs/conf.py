@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -13,6 +12,8 @@ if importlib.util.find_spec("coaltree") is None:  # an installed copy has its ke
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices: threads of BLAS only get in each other's way
 
 from coaltree import __version__
+
+REPOSITORY = "https://github.com/coaltree/coaltree"
 
 project = "coaltree"
 author = "The coaltree developers"
@@ -30,6 +31,7 @@ extensions = [
     "pictures",
     "measured",
     "commands",
+    "inside",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "_ext", "figures", "auto_examples/**/*.ipynb", "auto_examples/**/*.json"]
@@ -43,6 +45,8 @@ suppress_warnings = ["config.cache"]
 # ---- Markdown
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence", "attrs_block"]
 myst_heading_anchors = 3
+# [text](repo:benchmarks/chain.md) links to a file of the repository.
+myst_url_schemes = {"http": None, "https": None, "mailto": None, "repo": f"{REPOSITORY}/blob/main/{{{{path}}}}"}
 
 # ---- docstrings
 autodoc_member_order = "bysource"
@@ -82,16 +86,3 @@ html_show_sphinx = False
 html_math_renderer = "mathml"
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
-
-OPTIONAL = ("trust",)  # pages that are in the contents if they are there
-
-
-def _leave_out(app, docname, source):
-    for page in OPTIONAL:
-        if docname == "index" and not (HERE / f"{page}.md").exists():
-            source[0] = re.sub(rf"(?<=\n){page}\n|, \[[^\]]*\]\({page}\.md\)", "", source[0])
-
-
-def setup(app):
-    """Adapt the contents to the pages that there are."""
-    app.connect("source-read", _leave_out)

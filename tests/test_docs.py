@@ -25,7 +25,6 @@ from coaltree.inference.proposals import METHODS
 
 REPOSITORY = Path(__file__).parents[1]
 DOCS, EXAMPLES = REPOSITORY / "docs", REPOSITORY / "examples"
-OPTIONAL = ("trust",)  # as in docs/conf.py
 GENERATED = ("_build", "auto_examples", "auto_pictures")
 PAGES = {
     path.relative_to(DOCS).with_suffix("").as_posix(): path.read_text(encoding="utf-8")
@@ -67,7 +66,7 @@ def children(name):
     folder = Path(name).parent
     for body in listed:
         for line in (part.strip() for part in body.splitlines()):
-            if line and not line.startswith(":") and (line in PAGES or line not in OPTIONAL):
+            if line and not line.startswith(":"):
                 yield (folder / line).as_posix()
 
 
@@ -84,7 +83,7 @@ def test_every_page_is_in_the_contents():
 
 def test_the_first_page_names_every_extra():
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-    listed = re.search(r"The extras are (.+?): `pip", PAGES["index"], flags=re.DOTALL)[1]
+    listed = re.search(r"The extras are (.+?):\s`pip", PAGES["index"], flags=re.DOTALL)[1]
     assert set(re.findall(r"`(\w+)`", listed)) == set(settings["project"]["optional-dependencies"])
 
 
@@ -94,7 +93,10 @@ def test_links_of_a_page_lead_somewhere(name):
         page: set(map(slug, re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE))) for page, text in PAGES.items()
     }
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(PAGES[name])):
-        if "://" in target or (Path(target).stem in OPTIONAL and Path(target).stem not in PAGES):
+        if target.startswith("repo:"):
+            assert (REPOSITORY / target.removeprefix("repo:")).exists(), target
+            continue
+        if "://" in target:
             continue
         page, _, anchor = target.partition("#")
         page = (Path(name).parent / page).with_suffix("").as_posix() if page else name
@@ -194,7 +196,7 @@ def test_example_of_a_page_runs(tmp_path, monkeypatch):
 
 
 def test_code_is_in_blocks_that_are_checked():
-    known = {"python", "sh", "text", "{toctree}", "{image}", "{benchmark}", "{command}", "{written}"}
+    known = {"python", "sh", "text", "{toctree}", "{image}", "{benchmark}", "{command}", "{written}", "{inside}"}
     for page, text in PAGES.items():
         assert {kind for kind, _, _ in FENCE.findall(text)} <= known, page
         assert ">>>" not in text, page

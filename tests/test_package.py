@@ -2,12 +2,18 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tarfile
+import zipfile
+from pathlib import Path
 
 import pytest
 
 import coaltree as ct
+
+REPOSITORY = Path(__file__).parents[1]
 
 # Every function of the package that numba compiles, by name.
 KERNELS = """
@@ -110,3 +116,54 @@ def test_public_names():
         assert callable(getattr(ct.model.gig, name))
     assert set(ct.__all__) <= set(dir(ct))
     assert ct.__version__.count(".") == 2
+
+
+# ---- what is released
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Folder with the wheel and the sdist of this copy of the repository."""
+    for name in ("hatchling", "hatch_fancy_pypi_readme"):
+        pytest.importorskip(name, reason="needs the extra test")
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel", "-d", str(folder)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_wheel_holds_the_package_alone(built):
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+        names = set(wheel.namelist())
+    source = REPOSITORY / "src"
+    wanted = {path.relative_to(source).as_posix() for path in (source / "coaltree").rglob("*.py")}
+    wanted |= {"coaltree/py.typed", "coaltree/records/outcomes.toml", "coaltree/report/assets/page.css"}
+    assert wanted <= names
+    assert {name.split("/")[0] for name in names} == {"coaltree", f"coaltree-{ct.__version__}.dist-info"}
+
+
+def test_links_of_the_released_readme_are_absolute(built):
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+        metadata = wheel.read(f"coaltree-{ct.__version__}.dist-info/METADATA").decode()
+    text = metadata.partition("\n\n")[2]
+    links = re.findall(r"\]\(([^)]+)\)|src=\"([^\"]+)\"", text)
+    targets = [link or picture for link, picture in links]
+    home = re.search(r"^Project-URL: Homepage, (.+)$", metadata, flags=re.MULTILINE)[1]
+    assert len(targets) > 10
+    for target in targets:
+        assert target.startswith(("https://raw.githubusercontent.com/", f"{home}/blob/main/")), target
+        assert (REPOSITORY / target.partition("/main/")[2]).exists(), target
+    assert any(target.endswith(".png") and "/blob/" not in target for target in targets)
+
+
+def test_the_sdist_holds_what_a_packager_needs_and_no_junk(built):
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        sizes = {each.name.partition("/")[2]: each.size for each in archive.getmembers()}
+    needed = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md"}
+    needed |= {"src/coaltree/__init__.py", "tests/conftest.py", "docs/conf.py", "examples/start.py", ".ci/run"}
+    assert needed <= set(sizes)
+    made = re.compile(r"__pycache__|\.nb[ic]$|docs/(_build|auto_)|\.egg-info|\.venv|coaltree-demo")
+    assert not [name for name in sizes if made.search(name)]
+    assert max(sizes.values()) < 500_000
+    assert sum(sizes.values()) < 15_000_000

@@ -10,6 +10,7 @@ from coaltree.cli import app
 REPOSITORY = Path(__file__).parents[1]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 LARGEST_PICTURE = 150_000
+MOST_WORDS = 600
 
 
 def blocks(language):
@@ -49,3 +50,9 @@ def test_pictures_are_small():
 def test_named_commands_exist():
     known = {command.name for command in (*app.registered_commands, *app.registered_groups)}
     assert set(re.findall(r"`coaltree (\w+)", README)) <= known
+
+
+def test_it_is_short():
+    """Code is not counted, nor are the addresses of links and pictures."""
+    text = re.sub(r"^```.*?^```|<[^>]+>|\]\([^)]+\)", " ", README, flags=re.DOTALL | re.MULTILINE)
+    assert 300 < len(text.split()) <= MOST_WORDS
