@@ -3,8 +3,9 @@
 python -m benchmarks.raw --data FOLDER --mulan FOLDER --only emotions birds --held 1
 
 FOLDER holds yeast.npz, medical.npz, birds_train.npz, birds_test.npz and synpuf/; the other one Mulan's emotions, enron
-and scene as ARFF with their XML. "simulated" comes from the model itself (`benchmarks.regression`). Rows are cut into three folds that share out every outcome's events; `--held` of them are predicted
-from the others. Finished fits are kept in --keep, so that an interrupted run goes on; the page goes to --out.
+and scene as ARFF with their XML. "simulated" comes from the model itself (`benchmarks.regression`). Rows are cut into
+three folds that share out every outcome's events; `--held` of them are predicted from the others. Finished fits are
+kept in --keep, so that an interrupted run goes on; the page goes to --out.
 """
 
 from __future__ import annotations
@@ -28,10 +29,9 @@ from benchmarks.regression import load as load_npz
 from coaltree.estimators.probit import CoalescentProbit
 from coaltree.regression import stacking
 from coaltree.regression.baselines import BASELINES
-from coaltree.regression.comparison import Comparison
+from coaltree.regression.comparison import Comparison, Table
 from coaltree.regression.folds import stratified_folds
-from coaltree.regression.ridge import crossfit_ridge
-from coaltree.regression.table import Table
+from coaltree.regression.penalised import crossfit_ridge
 
 AUTO, LINEAR, SAME = "coalescent, auto", "coalescent, linear", "ridge, same columns"
 PEERS = ("wide_ridge", "multi_forest", "boosting", "classifier_chain", "ridge_stack")
@@ -112,12 +112,10 @@ def read_synpuf(folder: Path) -> tuple[np.ndarray, np.ndarray]:
                     codes.setdefault(code[:3], np.zeros(len(people)))[number[claim["DESYNPUF_ID"]]] += 1.0
     conditions = [key for key in before[people[0]] if key.startswith("SP_") and key != "SP_STATE_CODE"]
     numbers = [key for key in before[people[0]] if key.endswith(("_MONS", "_IP", "_OP", "_CAR")) or "SEX" in key]
-    known = [[2009 - int(before[person]["BENE_BIRTH_DT"][:4])] for person in people]
-    known = [
-        row + [float(before[p][key]) for key in conditions + numbers] for row, p in zip(known, people, strict=True)
-    ]
+    ages = [2009 - int(before[person]["BENE_BIRTH_DT"][:4]) for person in people]
+    known = [[float(before[person][key]) for key in conditions + numbers] for person in people]
     common = [np.log1p(column) for _, column in sorted(codes.items()) if (column > 0).sum() >= FEWEST_WITH_CODE]
-    X = np.column_stack([np.array(known, dtype=float), *common])
+    X = np.column_stack([ages, known, *common])
     return X, np.array([[float(after[person][key] == "1") for key in conditions] for person in people])
 
 

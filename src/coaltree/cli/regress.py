@@ -173,7 +173,7 @@ def predict(model: Path, table: Path, out: Path, id_column: str | None = None, o
     """Write probabilities of the rows of a table, with their posterior deviations, by a model that was kept."""
     from coaltree.cli.pairing import read_columns
     from coaltree.estimators.probit import CoalescentProbit
-    from coaltree.regression.table import Table as Rows
+    from coaltree.regression.comparison import Table as Rows
 
     if out.exists() and not overwrite:
         raise FolderError(f"{out} exists. Choose another file, or replace it with --overwrite.")
@@ -257,7 +257,7 @@ def _write(
     summary: dict[str, Any],
     notes: tuple[str, ...],
 ) -> None:
-    from coaltree.regression.table import Table as Rows
+    from coaltree.regression.comparison import Table as Rows
     from coaltree.report.regression import OURS, RegressionResult, coefficient_rows, regression_page
 
     fit = model.fit_

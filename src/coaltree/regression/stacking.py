@@ -29,8 +29,8 @@ from coaltree.regression.fit import N_PREDICTIVE, Options, ProbitFit, fit_prepar
 from coaltree.regression.folds import stratified_folds
 from coaltree.regression.forest import Forest, grow_forest, log_odds
 from coaltree.regression.likelihood import OwnLikelihood
+from coaltree.regression.penalised import Ridge, crossfit_ridge
 from coaltree.regression.preparation import Prepared, Scaling
-from coaltree.regression.ridge import Ridge, crossfit_ridge
 
 Floats = npt.NDArray[np.float64]
 Fit = Callable[[Any, Floats, Floats], ProbitFit]
