@@ -2,15 +2,17 @@
 
 python -m benchmarks.raw --data FOLDER --mulan FOLDER --only emotions birds --held 1
 
-FOLDER holds yeast.npz, medical.npz, birds_train.npz, birds_test.npz; the other one Mulan's emotions, enron and scene as
-ARFF with their XML. Rows are cut into three folds that share out every outcome's events; `--held` of them are predicted
-from the others. Finished fits are kept in --keep, so that an interrupted run goes on; the page goes to --out.
+FOLDER holds yeast.npz, medical.npz, birds_train.npz, birds_test.npz and synpuf/; the other one Mulan's emotions, enron
+and scene as ARFF with their XML. "simulated" comes from the model itself (`benchmarks.regression`). Rows are cut into
+three folds that share out every outcome's events; `--held` of them are predicted from the others. Finished fits are
+kept in --keep, so that an interrupted run goes on; the page goes to --out.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import csv
+import gzip
 import re
 import time
 import warnings
@@ -19,20 +21,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 import coaltree as ct
-from benchmarks.regression import REAL
+from benchmarks.regression import REAL, simulate
 from benchmarks.regression import load as load_npz
 from coaltree.estimators.probit import CoalescentProbit
+from coaltree.regression import stacking
 from coaltree.regression.baselines import BASELINES
-from coaltree.regression.comparison import Comparison
+from coaltree.regression.comparison import Comparison, Table
 from coaltree.regression.folds import stratified_folds
-from coaltree.regression.table import Table
+from coaltree.regression.penalised import crossfit_ridge
 
-AUTO, LINEAR = "coalescent, auto", "coalescent, linear"
+AUTO, LINEAR, SAME = "coalescent, auto", "coalescent, linear", "ridge, same columns"
 PEERS = ("wide_ridge", "multi_forest", "boosting", "classifier_chain", "ridge_stack")
 MULAN = {"emotions": ("emotions",), "enron": ("enron",), "scene": ("scene-train", "scene-test")}
+OTHER = ("synpuf", "simulated")
 FEWEST_EVENTS = 5
+FEWEST_WITH_CODE = 10
+N_SIMULATED = 3_000
 N_FOLDS = 3
 
 
@@ -40,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--mulan", type=Path, required=True)
-    parser.add_argument("--only", nargs="+", default=[*REAL, *MULAN])
+    parser.add_argument("--only", nargs="+", default=[*REAL, *MULAN, *OTHER])
     parser.add_argument("--held", type=int, default=N_FOLDS)
     parser.add_argument("--iterations", type=int, default=500)
     parser.add_argument("--burn-in", type=int, default=200)
@@ -67,6 +74,11 @@ def load(name: str, options: argparse.Namespace) -> tuple[np.ndarray, np.ndarray
     if name in REAL:
         X, Y, _ = load_npz(name, options.data)
         return X, Y
+    if name == "simulated":
+        X, Y, _ = simulate(0)
+        return X[:N_SIMULATED], Y[:N_SIMULATED]
+    if name == "synpuf":
+        return read_synpuf(options.data / "synpuf")
     tables = [read_arff(options.mulan / f"{part}.arff") for part in MULAN[name]]
     labels = {element.attrib["name"] for element in ET.parse(options.mulan / f"{name}.xml").iter() if element.attrib}
     names, rows = tables[0][0], np.concatenate([rows for _, rows in tables])
@@ -74,6 +86,37 @@ def load(name: str, options: argparse.Namespace) -> tuple[np.ndarray, np.ndarray
     Y = rows[:, outcome]
     kept = np.minimum(Y.sum(axis=0), len(Y) - Y.sum(axis=0)) >= FEWEST_EVENTS
     return rows[:, ~outcome], Y[:, kept]
+
+
+def read_synpuf(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Chronic conditions of 2009 from the beneficiary file and the diagnoses of 2008, ICD-9 categories.
+
+    The claims are synthetic: what 2009 owes to 2008 is little.
+    """
+
+    def rows(pattern: str) -> list[dict[str, str]]:
+        found = []
+        for path in sorted(folder.glob(pattern)):
+            with gzip.open(path, "rt", encoding="utf-8") as file:
+                found += list(csv.DictReader(file))
+        return found
+
+    before, after = ({row["DESYNPUF_ID"]: row for row in rows(f"DE1_0_{year}_Benef*")} for year in (2008, 2009))
+    people = sorted(before.keys() & after.keys())
+    number = {person: i for i, person in enumerate(people)}
+    codes: dict[str, np.ndarray] = {}
+    for claim in [row for kind in ("Carrier", "Inpatient", "Outpatient") for row in rows(f"*{kind}*")]:
+        if claim["CLM_FROM_DT"].startswith("2008") and claim["DESYNPUF_ID"] in number:
+            for key, code in claim.items():
+                if key.startswith("ICD9_DGNS") and code:
+                    codes.setdefault(code[:3], np.zeros(len(people)))[number[claim["DESYNPUF_ID"]]] += 1.0
+    conditions = [key for key in before[people[0]] if key.startswith("SP_") and key != "SP_STATE_CODE"]
+    numbers = [key for key in before[people[0]] if key.endswith(("_MONS", "_IP", "_OP", "_CAR")) or "SEX" in key]
+    ages = [2009 - int(before[person]["BENE_BIRTH_DT"][:4]) for person in people]
+    known = [[float(before[person][key]) for key in conditions + numbers] for person in people]
+    common = [np.log1p(column) for _, column in sorted(codes.items()) if (column > 0).sum() >= FEWEST_WITH_CODE]
+    X = np.column_stack([ages, known, *common])
+    return X, np.array([[float(after[person][key] == "1") for key in conditions] for person in people])
 
 
 def read_arff(path: Path) -> tuple[list[str], np.ndarray]:
@@ -98,7 +141,7 @@ def read_arff(path: Path) -> tuple[list[str], np.ndarray]:
 
 def models(options: argparse.Namespace) -> dict[str, Any]:
     ours = {"n_iter": options.iterations, "burn_in": options.burn_in, "n_chains": 1, "random_state": 0}
-    found = {AUTO: CoalescentProbit(**ours, features="auto"), LINEAR: CoalescentProbit(**ours)}
+    found = {AUTO: CoalescentProbit(**ours, features="auto"), LINEAR: CoalescentProbit(**ours), SAME: None}
     return found | {name: BASELINES[name]() for name in PEERS}
 
 
@@ -115,29 +158,54 @@ def run(name: str, options: argparse.Namespace) -> Comparison:
         for m, (method, model) in enumerate(chosen.items()):
             file = options.keep / f"{name}-{fold}-{method}-{options.iterations}-{options.burn_in}.npz"
             if not file.exists():
+                options.keep.mkdir(parents=True, exist_ok=True)
                 began = time.process_time()
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    p = model.fit(X[train], Y[train]).predict_proba(X[test])
+                    if method == AUTO:
+                        found = fit_auto(model, X[train], Y[train], X[test])
+                    else:
+                        found = {method: model.fit(X[train], Y[train]).predict_proba(X[test])}
                 used = time.process_time() - began
-                extra = {}
-                if method == AUTO:
-                    # Its linear part is the linear model: no need to fit that again.
-                    linear = model.fit_.predict_proba(X[test])
-                    densities = {key: float(np.nansum(values)) for key, values in model.stack_.densities.items()}
-                    extra = {"linear": linear, "densities": np.array(json.dumps(densities))}
-                options.keep.mkdir(parents=True, exist_ok=True)
-                np.savez(file, p=p, seconds=used, **extra)
+                # The linear model and the columns are parts of the first: no need to fit them again.
+                for key, p in found.items():
+                    np.savez(
+                        file.with_name(file.name.replace(method, key)), p=p, seconds=used if key == method else np.nan
+                    )
                 print(f"{name} fold {fold} {method}: {used:.0f} s", flush=True)
             kept = np.load(file, allow_pickle=False)
             probability[m, test], seconds[m, fold] = kept["p"], kept["seconds"]
-            if method == AUTO:
-                other = options.keep / file.name.replace(AUTO, LINEAR)
-                if not other.exists():
-                    np.savez(other, p=kept["linear"], seconds=np.nan)
     outcomes = tuple(str(j) for j in range(Y.shape[1]))
     p = probability[:, rows]
     return Comparison(tuple(chosen), outcomes, Y[rows], folds[rows], p, p, seconds, n_resamples=300)
+
+
+def fit_auto(model: CoalescentProbit, X: np.ndarray, Y: np.ndarray, new: np.ndarray) -> dict[str, np.ndarray]:
+    """Predictions of new rows by the stack, by its linear part, and by ridge regression on the columns of the stack."""
+    seen: list[tuple[np.ndarray, np.ndarray]] = []
+    columns = stacking.stacked_columns
+
+    def watched(*arguments: Any) -> tuple[np.ndarray, np.ndarray]:
+        seen.append(columns(*arguments))
+        return seen[-1]
+
+    stacking.stacked_columns = watched
+    try:
+        model.fit(X, Y)
+        stack = model.stack_
+        found = {AUTO: model.predict_proba(new), LINEAR: model.fit_.predict_proba(new)}
+        stack.predict(new, model.fit_, None, False)
+    finally:
+        stacking.stacked_columns = columns
+    (shared, own), (new_shared, new_own) = seen[0], seen[-1]
+    found[SAME] = found[LINEAR].copy()
+    folds = stratified_folds(Y, 5, 0)
+    for place, j in enumerate(stack.kept):
+        rows = np.column_stack([shared, own[:, :, place].T])
+        rate = np.array([(np.nansum(Y[:, j]) + 0.5) / (len(Y) + 1.0)])
+        ridge, _ = crossfit_ridge(rows, Y[:, [j]], np.ones(len(Y)), rate, folds)
+        found[SAME][:, [j]] = expit(ridge.logits(np.column_stack([new_shared, new_own[:, :, place].T])))
+    return found
 
 
 def describe(name: str, found: Comparison) -> str:
@@ -175,7 +243,7 @@ def table(found: Comparison, gaps: dict[str, list[float]]) -> str:
 
 def overall(gaps: dict[str, list[float]]) -> str:
     rows = Table()
-    for method in (LINEAR, *PEERS):
+    for method in (LINEAR, SAME, *PEERS):
         areas, losses = gaps.get(method, [np.nan]), gaps.get(f"{method} loss", [np.nan])
         rows.append(
             {

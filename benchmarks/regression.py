@@ -27,9 +27,8 @@ import coaltree as ct
 from coaltree.estimators.probit import CoalescentProbit
 from coaltree.regression import scores
 from coaltree.regression.baselines import BASELINES
-from coaltree.regression.comparison import compare
+from coaltree.regression.comparison import Table, compare
 from coaltree.regression.prior import DF, INTERCEPT_SD
-from coaltree.regression.table import Table
 
 OURS = "coalescent"
 N_TRAIN, N_TEST, N_OUTCOMES, N_FEATURES = 2_000, 20_000, 20, 25

@@ -7,10 +7,10 @@ leaves it one, so every statistic of (state, labels) keeps its mean: `drift` giv
 import numpy as np
 
 from coaltree.model.covariance import PooledWishart
-from coaltree.regression import coefficients
 from coaltree.regression.chain import Chain, Settings
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.links import PROBIT, probability
+from coaltree.regression.moves import coefficients
 from coaltree.regression.prior import Prior, sample_prior
 from tests.seeds import seed
 

@@ -7,8 +7,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 from coaltree.regression import scores
 from coaltree.regression.baselines import BASELINES
-from coaltree.regression.comparison import Comparison, compare
-from coaltree.regression.table import Table
+from coaltree.regression.comparison import Comparison, Table, compare
 from tests.seeds import seed
 
 

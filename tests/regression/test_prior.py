@@ -8,7 +8,7 @@ import coaltree as ct
 from coaltree.inference.learn import Unknowns
 from coaltree.model.covariance import PooledWishart
 from coaltree.model.pooled import log_half_t
-from coaltree.regression.hyper import draw_spread
+from coaltree.regression.moves.hyperparameters import draw_spread
 from coaltree.regression.prior import (
     DF,
     Hyper,

@@ -5,10 +5,10 @@ import pytest
 
 from coaltree.inference import learn
 from coaltree.model.covariance import PooledWishart
-from coaltree.regression import coefficients
-from coaltree.regression.coefficients import approximate, evaluate, hamiltonian, make_pilot
-from coaltree.regression.hyper import draw_hyper
 from coaltree.regression.links import LOGIT, PROBIT
+from coaltree.regression.moves import coefficients
+from coaltree.regression.moves.coefficients import approximate, evaluate, hamiltonian, make_pilot
+from coaltree.regression.moves.hyperparameters import draw_hyper
 from coaltree.regression.prior import precision
 from tests.model.invariance import LIMIT
 from tests.regression.invariance import PRIOR, K, begin, drift

@@ -7,10 +7,10 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LogisticRegression
 
 from coaltree.estimators.probit import CoalescentProbit
-from coaltree.regression import forest, ridge, stacking
+from coaltree.regression import forest, penalised, stacking
 from coaltree.regression.folds import stratified_folds
 from coaltree.regression.forest import grow_forest
-from coaltree.regression.ridge import crossfit_ridge, ridge_path
+from coaltree.regression.penalised import crossfit_ridge, ridge_path
 from tests.seeds import seed
 
 
@@ -59,7 +59,7 @@ def test_the_ridge_path_meets_its_optimum():
     path = ridge_path(X, Y, np.ones(200), Y.mean(axis=0))
     scaled = (X - X.mean(axis=0)) / X.std(axis=0)
     for k in (1, 4):
-        penalty = 4 / ridge.VARIANCES[k]
+        penalty = 4 / penalised.VARIANCES[k]
         for j in range(3):
             exact = LogisticRegression(C=1 / penalty, tol=1e-10, max_iter=1000).fit(scaled, Y[:, j])
             np.testing.assert_allclose(path[k].logits(X)[:, j], exact.decision_function(scaled), atol=0.02)

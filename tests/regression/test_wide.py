@@ -5,16 +5,15 @@ import pytest
 from scipy import sparse
 from scipy.special import ndtr
 
-from coaltree.regression import coefficients, frame, likelihood
-from coaltree.regression.chain import Settings
+from coaltree.regression import likelihood
+from coaltree.regression.chain import Settings, WideChain
 from coaltree.regression.fit import fit_probit
-from coaltree.regression.frame import Frame, make_basis, make_wide_pilot
 from coaltree.regression.likelihood import Likelihood, OwnLikelihood
 from coaltree.regression.links import PROBIT, probability
+from coaltree.regression.moves import coefficients, preconditioner
+from coaltree.regression.moves.preconditioner import Frame, make_basis, make_wide_pilot
 from coaltree.regression.preparation import scale_features, sparse_likelihood
-from coaltree.regression.prior import outcome_precision, sample_prior, wide_prior
-from coaltree.regression.spherical import PooledSpherical
-from coaltree.regression.wide import WideChain
+from coaltree.regression.prior import PooledSpherical, outcome_precision, sample_prior, wide_prior
 from tests.model.invariance import LIMIT
 from tests.regression.test_calibration import worst
 from tests.seeds import seed
@@ -33,7 +32,7 @@ def simulate(n_outcomes, rng, n=15, n_features=3, prior=PRIOR):
 
 def build(rng, n_outcomes=3, n_features=5, n=40):
     hyper, theta, labels = simulate(n_outcomes, rng, n, n_features)
-    grams = [(part, labels.gram(part)) for part in frame.blocks_of(n_features)]
+    grams = [(part, labels.gram(part)) for part in preconditioner.blocks_of(n_features)]
     pilot = make_wide_pilot(labels, grams, 0.1 * theta)
     A = outcome_precision(hyper, n_outcomes)
     return hyper, theta, labels, grams, Frame(pilot, make_basis(grams, hyper.widths), hyper.widths, A, 0.3), A
@@ -63,7 +62,7 @@ def test_the_frame_is_the_kronecker_sum():
 
 
 def test_blocks_change_the_frame_and_nothing_else(monkeypatch):
-    monkeypatch.setattr(frame, "LARGEST_BLOCK", 2)
+    monkeypatch.setattr(preconditioner, "LARGEST_BLOCK", 2)
     rng = np.random.default_rng(seed(71))
     _, theta, _, grams, made, _ = build(rng)
     assert [part.stop - part.start for part, _ in grams] == [2, 1, 2]

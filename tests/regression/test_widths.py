@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from coaltree.model.covariance import PooledWishart
-from coaltree.regression.coefficients import evaluate, make_pilot
+from coaltree.regression.moves.coefficients import evaluate, make_pilot
+from coaltree.regression.moves.widths import move_common, move_widths
 from coaltree.regression.prior import precision
-from coaltree.regression.widths import move_common, move_widths
 from tests.model.invariance import LIMIT
 from tests.regression.invariance import PRIOR, drift, simulate
 from tests.seeds import seed

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coaltree as ct
-from coaltree.regression.comparison import Comparison
+from coaltree.regression.comparison import Comparison, Table
 from coaltree.regression.fit import fit_probit
-from coaltree.regression.table import Table
 from coaltree.report import blocks
 from coaltree.report.clustering import ClusteringResult, clustering_page
 from coaltree.report.page import Page

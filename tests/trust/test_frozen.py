@@ -14,7 +14,7 @@ import pytest
 import coaltree as ct
 from coaltree.posterior import storage
 from coaltree.posterior.checkpoint import KIND as LEARNER
-from coaltree.regression.checkpoint import KIND as PROBIT
+from coaltree.regression.running import KIND as PROBIT
 from tests.fuzz.mutate import rezip, unzip
 
 DATA = Path(__file__).parents[1] / "data"

@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.regression.encoding import Encoding, as_outcomes, columns_of, is_frame, is_mapping, needs_encoding
 from coaltree.regression.fit import Options, ProbitFit, fit_probit
-from coaltree.regression.keeping import read_model, write_model
 from coaltree.regression.links import LINKS, quantile
+from coaltree.regression.model_file import read_model, write_model
 from coaltree.regression.preparation import as_labels, as_weights, dense
 from coaltree.regression.stacking import FOLD_BURN_IN, FOLD_ITERATIONS, Stack, learn_stack
 from coaltree.validation import check_choice

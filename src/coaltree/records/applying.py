@@ -26,8 +26,7 @@ from coaltree.records.review import Review, driver_rows, outcome_curves, subgrou
 from coaltree.records.rule import CohortRule, as_day
 from coaltree.records.study import period_group
 from coaltree.records.thresholds import index_days, read_thresholds
-from coaltree.regression.comparison import Comparison
-from coaltree.regression.table import Table
+from coaltree.regression.comparison import Comparison, Table
 
 Floats = npt.NDArray[np.float64]
 

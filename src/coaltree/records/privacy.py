@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.regression.table import Table
+from coaltree.regression.comparison import Table
 
 FEWEST = 11  # the smallest number of patients that is shown
 MOST_DIGITS = 3  # after the point of a score

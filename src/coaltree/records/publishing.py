@@ -19,8 +19,7 @@ from coaltree.records.privacy import (
     shown_count,
 )
 from coaltree.regression import scores
-from coaltree.regression.comparison import LEVEL, Comparison
-from coaltree.regression.table import Table
+from coaltree.regression.comparison import LEVEL, Comparison, Table
 
 Floats = npt.NDArray[np.float64]
 

@@ -17,8 +17,7 @@ from coaltree.records.labels import Labels
 from coaltree.records.privacy import FEWEST, outcome_digits, rounded, score_digits, shown_count, shown_parts
 from coaltree.records.publishing import calibration_rows, chosen_outcomes, shown
 from coaltree.regression import scores
-from coaltree.regression.comparison import Comparison
-from coaltree.regression.table import Table
+from coaltree.regression.comparison import Comparison, Table
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

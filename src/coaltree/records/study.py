@@ -24,8 +24,7 @@ from coaltree.records.privacy import FEWEST, attrition_table, shown_count
 from coaltree.records.publishing import auc_rows, calibration_rows, difference_rows, score_rows, summary_rows
 from coaltree.records.review import Group, Review, driver_rows, outcome_curves, subgroup_rows, table_one
 from coaltree.records.scratch import sweep
-from coaltree.regression.comparison import Comparison
-from coaltree.regression.table import Table
+from coaltree.regression.comparison import Comparison, Table
 from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]

@@ -1,47 +1,56 @@
 r"""One chain: Gibbs sampling over coefficients, tree, Φ, leaf noise, scale and the width of the common level.
 
-An iteration draws (μ, β) given the rest (`coefficients`), then leaf noise with the coefficients following
-(`collapsed`), then, for some outcomes, place in the tree and coefficients together (`leaves`), then widths with Φ and
-the coefficients (`widths`), then the rest given β (`hyper`). During burn-in the number of steps of a trajectory is set
-by its acceptance and the pilot moves to where the chain is; afterwards both stay.
+An iteration draws (μ, β) given the rest (`moves.coefficients`), then leaf noise with the coefficients following
+(`moves.hyperparameters`), then, for some outcomes, place in the tree and coefficients together (`moves.regraft`), then
+widths with Φ and the coefficients (`moves.widths`), then the rest given β (`moves.hyperparameters`). During burn-in the
+number of steps of a trajectory is set by its acceptance and the pilot moves to where the chain is; afterwards both
+stay.
+
+With many features (`WideChain`) nothing larger than K × K is ever formed. An iteration draws (μ, β) by a Hamiltonian
+trajectory in the coordinates of `moves.preconditioner`; then proposes leaf noise and the width σ of differences, each
+with all coefficients following, q held; then, given β, tree, σ, s₀ and τ from β_jk/λ_k; then how heavy the tails are,
+ν, with λ integrated out, and λ itself; then all widths at once against σ and τ, which leaves β alone.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from coaltree.inference import learn
+from coaltree.inference.heavy import SMALLEST_NOISE
 from coaltree.model.covariance import PooledWishart
-from coaltree.regression import coefficients
-from coaltree.regression.coefficients import Gaussian, Pilot, Point
-from coaltree.regression.collapsed import move_noise
-from coaltree.regression.hyper import draw_hyper, log_joint
-from coaltree.regression.leaves import move_leaf
 from coaltree.regression.likelihood import Likelihood, penalised_mode
-from coaltree.regression.prior import Hyper, Prior, precision
-from coaltree.regression.widths import move_common, move_widths
+from coaltree.regression.moves import coefficients
+from coaltree.regression.moves.coefficients import Gaussian, Pilot, Point, evaluate
+from coaltree.regression.moves.hyperparameters import draw_hyper, log_joint, move_noise
+from coaltree.regression.moves.preconditioner import Frame, WidePilot, blocks_of, make_basis, make_wide_pilot
+from coaltree.regression.moves.regraft import move_leaf, regraft_scaled
+from coaltree.regression.moves.widths import draw_widths, move_common, move_effects, move_widths, rescale_widths
+from coaltree.regression.prior import Hyper, Prior, outcome_precision, precision
 
 Floats = npt.NDArray[np.float64]
 
 HMC, ALBERT_CHIB = "hmc", "albert-chib"
 METHODS = (HMC, ALBERT_CHIB)
 
-# Leaves that are hung anew with their coefficients, as a fraction of all, at each iteration.
-LEAF_MOVES = 0.1
 # Sweeps of the tree an iteration. With 21 outcomes and 2 000 rows one costs a few hundredths of it. Clades mix better
 # by two to eight than by one; which of these is best is within noise (`python -m benchmarks.probit --sweeps 1 2 4 8`).
 N_SWEEPS = 4
 # Adaptation, in burn-in only: acceptance is looked at once a window.
 WINDOW = 20
 LOWEST_ACCEPTANCE, HIGHEST_ACCEPTANCE = 0.75, 0.93
-FIRST_STEPS, MOST_STEPS = 3, 32
+MOST_STEPS = 32
 # Coefficients up to which draws are kept in double precision.
 MOST_DOUBLE = 5000
 PILOT_AT = (0.25, 0.6)  # fractions of burn-in
+# Of many features: Newton-like steps to a first mode, degrees of freedom at the start, standard deviation of proposals
+# in logs (one of them at random), and groups of features whose widths are drawn at each iteration.
+N_START, FIRST_DF, STEPS, N_EFFECT_MOVES = 30, 4.0, (0.1, 0.3, 1.0), 2
 
 TRACES = ("log_likelihood", "log_joint", "spread", "leaf_noise", "last_time", "log_det", "acceptance", "n_steps")
 
@@ -70,11 +79,14 @@ class Moving(NamedTuple):
 class Chain:
     """A chain and what it has drawn so far. `advance` makes it longer; nothing else changes it."""
 
+    first_steps = 3  # of a trajectory
+    leaf_moves = 0.1  # share of the outcomes that are hung anew with their coefficients at each iteration
+
     def __init__(self, likelihood: Likelihood, prior: Prior, settings: Settings, rng: np.random.Generator) -> None:
         self.likelihood, self.prior, self.settings, self.rng = likelihood, prior, settings, rng
         self._normal_curvature: Floats | None = None
         self.outcomes = [likelihood.of_outcome(j) for j in range(likelihood.n_outcomes)]
-        self.n_leaf_moves = max(1, round(LEAF_MOVES * likelihood.n_outcomes))
+        self.n_leaf_moves = max(1, round(self.leaf_moves * likelihood.n_outcomes))
         self.moving: Moving | None = None
         self.draws: dict[str, list[Any]] = {name: [] for name in ("theta", "children", "times", "leaf_noise", "spread")}
         self.trace: dict[str, list[float]] = {name: [] for name in TRACES}
@@ -120,11 +132,11 @@ class Chain:
         unknowns = learn.first_guess(beta, prior.family, None) if n_outcomes > 1 else None
         spread = float(np.sqrt(np.mean(beta.mean(axis=0) ** 2)))
         return Moving(
-            coefficients.evaluate(likelihood, theta),
+            evaluate(likelihood, theta),
             Hyper(unknowns, max(spread, 1e-3)),
             n_done=0,
             pilot=pilot,
-            n_steps=FIRST_STEPS,
+            n_steps=self.first_steps,
             accepted=0.0,
             theta_sum=np.zeros_like(theta),
             n_summed=0,
@@ -233,3 +245,182 @@ class Chain:
             self.draws["times"].append(unknowns.tree.times)
             self.draws["leaf_noise"].append(float(unknowns.leaf_noise[0]))
             self.precision_sum += self.precision_of(hyper)
+
+
+# ---- many features
+
+
+def log_prior(theta: Floats, A: Floats, frame: Frame, intercept: float) -> float:
+    """log p(μ, β | tree, σ, s₀, τ, λ), up to what only λ says; `frame` belongs to A."""
+    scaled = theta[:, 1:] / frame.widths
+    fit = float(np.sum((A @ scaled) * scaled)) + intercept * float(theta[:, 0] @ theta[:, 0])
+    return 0.5 * (float(scaled.shape[1]) * frame.log_det_outcomes - float(fit))
+
+
+def prior_gradient(theta: Floats, A: Floats, widths: Floats, intercept: float) -> Floats:
+    """Its gradient, (P, K+1)."""
+    out = np.empty_like(theta)
+    out[:, 0] = -intercept * theta[:, 0]
+    out[:, 1:] = -(A @ theta[:, 1:]) / widths**2
+    return out
+
+
+class WideChain(Chain):
+    """A chain over a wide prior."""
+
+    first_steps, leaf_moves = 4, 0.2
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)  # type: ignore[arg-type]
+        self.grams = [(part, self.likelihood.gram(part)) for part in blocks_of(self.likelihood.n_features)]
+        self.intercept = self.prior.intercept_sd**-2.0
+
+    def make_pilot(self, theta: Floats) -> WidePilot:  # type: ignore[override]
+        """Look at the likelihood around θ."""
+        return make_wide_pilot(self.likelihood, self.grams, theta)
+
+    def start(self) -> Moving:
+        """Begin at a draw around the mode under independent coefficients, whose sum over features has variance 1."""
+        likelihood = self.likelihood
+        n_outcomes, n_features = likelihood.n_outcomes, likelihood.n_features
+        widths, A = np.ones(n_features), np.eye(n_outcomes) * n_features
+        basis, theta = make_basis(self.grams, widths), np.zeros((n_outcomes, n_features + 1))
+
+        def height(point: Point) -> Floats:
+            square = self.intercept * point.theta[:, 0] ** 2 + n_features * (point.theta[:, 1:] ** 2).sum(axis=1)
+            return np.asarray(point.values - 0.5 * square)
+
+        point, step = evaluate(likelihood, theta), np.ones(n_outcomes)
+        for number in range(N_START):
+            if number % 10 == 0:
+                frame = Frame(self.make_pilot(point.theta), basis, widths, A, self.intercept)
+            slope = frame.pull(point.gradient + prior_gradient(point.theta, A, widths, self.intercept))
+            move = frame.colour(slope - frame.mean)
+            new = evaluate(likelihood, point.theta + step[:, None] * move)
+            better = height(new) >= height(point)
+            gain = float(np.max(height(new) - height(point)))
+            point = Point(*(_where(better, a, b) for a, b in zip(new, point, strict=True)))
+            step = np.where(better, np.minimum(1.0, 1.5 * step), 0.5 * step)
+            if better.all() and gain < 0.01:
+                break
+        frame = Frame(self.make_pilot(point.theta), basis, widths, A, self.intercept)
+        theta = point.theta + frame.colour(frame.draw(self.rng)) - frame.colour(np.zeros_like(theta))
+        beta = np.ascontiguousarray(theta[:, 1:])
+        unknowns = learn.first_guess(beta, self.prior.family, None) if n_outcomes > 1 else None
+        spread = max(float(np.sqrt(np.mean(beta.mean(axis=0) ** 2))), 1e-3)
+        return Moving(
+            evaluate(likelihood, theta),
+            Hyper(unknowns, spread, widths, FIRST_DF),
+            n_done=0,
+            pilot=self.make_pilot(point.theta),
+            n_steps=self.first_steps,
+            accepted=0.0,
+            theta_sum=np.zeros_like(theta),
+            n_summed=0,
+        )
+
+    def draw(self, now: Moving) -> tuple[Point, Hyper, float]:
+        """Coefficients, then everything else."""
+        hyper = now.hyper
+        assert hyper.widths is not None
+        A = outcome_precision(hyper, self.likelihood.n_outcomes)
+        basis = make_basis(self.grams, hyper.widths)
+        frame = Frame(now.pilot, basis, hyper.widths, A, self.intercept)
+        point, acceptance = self.trajectory(now.point, frame, A, now.n_steps)
+        if hyper.unknowns is not None:
+            for name in ("leaf_noise", "covariance"):
+                hyper, point, frame, A = self.follow_hyper(name, hyper, point, frame, A)
+            for j in self.rng.permutation(self.likelihood.n_outcomes)[: self.n_leaf_moves]:
+                hyper, point, _ = regraft_scaled(hyper, point, j, self.outcomes[j], frame, self.rng)
+        for _ in range(N_EFFECT_MOVES):
+            hyper, point, _ = move_effects(
+                hyper, point, self.likelihood, now.pilot, self.grams, self.intercept, self.rng
+            )
+        assert hyper.widths is not None
+        scaled = np.column_stack([point.theta[:, 0], point.theta[:, 1:] / hyper.widths])
+        hyper = draw_hyper(hyper, scaled, self.prior, N_SWEEPS, self.rng)
+        hyper = draw_widths(hyper, point.theta[:, 1:], self.rng)
+        return point, rescale_widths(hyper, self.prior, self.rng), acceptance
+
+    def trajectory(self, start: Point, frame: Frame, A: Floats, n_steps: int) -> tuple[Point, float]:
+        """A Hamiltonian trajectory of about a quarter turn: rotations by the frame, kicks by what it leaves out."""
+        rng, likelihood, widths = self.rng, self.likelihood, frame.widths
+
+        def force(gradient: Floats, theta: Floats, q: Floats) -> Floats:
+            return frame.pull(gradient + prior_gradient(theta, A, widths, self.intercept)) + q
+
+        def energy(p: Floats, point: Point) -> float:
+            scaled = point.theta[:, 1:] / widths
+            prior: float = float(np.sum((A @ scaled) * scaled)) + self.intercept * float(np.sum(point.theta[:, 0] ** 2))
+            return 0.5 * (float(np.sum(p**2)) + prior) - point.log_likelihood
+
+        angle = 0.5 * math.pi * (0.8 + 0.4 * rng.random()) / n_steps
+        cosine, sine = math.cos(angle), math.sin(angle)
+        q, p = frame.whiten(start.theta), frame.draw(rng)
+        log_u = -rng.exponential()
+        before = energy(p, start)
+        p = p + 0.5 * angle * force(start.gradient, start.theta, q)
+        for _ in range(n_steps - 1):
+            q, p = cosine * q + sine * p, cosine * p - sine * q
+            theta = frame.colour(q)
+            p = p + angle * force(likelihood.gradient(theta), theta, q)
+        q, p = cosine * q + sine * p, cosine * p - sine * q
+        end = evaluate(likelihood, frame.colour(q))
+        p = p + 0.5 * angle * force(end.gradient, end.theta, q)
+        gain = before - energy(p, end)
+        if not math.isfinite(gain):
+            return start, 0.0
+        return end if log_u < gain else start, math.exp(min(gain, 0.0))
+
+    def follow_hyper(
+        self, name: str, hyper: Hyper, point: Point, frame: Frame, A: Floats
+    ) -> tuple[Hyper, Point, Frame, Floats]:
+        r"""Propose s₀ or σ² with the coefficients following: q = M^½(θ − m) is held.
+
+        (h, θ) → (h′, m′ + M′^−½ M^½ (θ − m)) has Jacobian |M|^½/|M′|^½, and is accepted by it and by the joint density.
+        """
+        rng, now = self.rng, hyper.unknowns
+        assert now is not None
+        log_factor = STEPS[int(rng.integers(len(STEPS)))] * rng.standard_normal()
+        log_u, family = -rng.exponential(), self.prior.family
+        if name == "leaf_noise":
+            noise = math.exp(log_factor) * now.leaf_noise
+            if not noise[0] > SMALLEST_NOISE:
+                return hyper, point, frame, A
+            gain = log_factor + float(now.leaf_noise[0] - noise[0])
+            new_hyper = hyper._replace(unknowns=now._replace(leaf_noise=noise))
+        else:
+            covariance, gain = family.rescale(now.covariance, math.exp(log_factor))
+            new_hyper = hyper._replace(unknowns=now._replace(covariance=covariance))
+        new_A = outcome_precision(new_hyper, len(point.theta))
+        new_frame = frame.with_outcomes(new_A)
+        new = evaluate(self.likelihood, new_frame.colour(frame.whiten(point.theta)))
+        gain += new.log_likelihood + log_prior(new.theta, new_A, new_frame, self.intercept)
+        gain -= point.log_likelihood + log_prior(point.theta, A, frame, self.intercept)
+        gain += frame.log_det_root - new_frame.log_det_root
+        if not log_u < gain:
+            return hyper, point, frame, A
+        return new_hyper, new, new_frame, new_A
+
+    def log_joint(self, now: Moving) -> float:
+        """log p(β/λ, t, π | Φ, s₀)."""
+        theta, widths = now.point.theta, now.hyper.widths
+        assert widths is not None
+        return log_joint(now.hyper, np.column_stack([theta[:, 0], theta[:, 1:] / widths]))
+
+    def log_det(self, hyper: Hyper) -> float:
+        """log|Φ| with the widths of features in it."""
+        assert hyper.unknowns is not None
+        assert hyper.widths is not None
+        return hyper.unknowns.covariance.log_det + 2.0 * float(np.log(hyper.widths).sum())
+
+    def precision_of(self, hyper: Hyper) -> Floats:
+        """Diagonal of Φ⁻¹, (K,)."""
+        assert hyper.unknowns is not None
+        assert hyper.widths is not None
+        return hyper.widths**-2.0 / float(hyper.unknowns.covariance.values["variance"])
+
+
+def _where(chosen: npt.NDArray[np.bool_], new: Floats, old: Floats) -> Floats:
+    """Rows of `new` where chosen."""
+    return np.where(chosen if new.ndim == 1 else chosen[:, None], new, old)

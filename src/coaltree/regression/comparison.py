@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import csv
 import hashlib
+import importlib
+import io
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -19,7 +22,6 @@ from coaltree._version import __version__
 from coaltree.posterior import storage
 from coaltree.regression import scores
 from coaltree.regression.folds import check_outcomes, stratified_folds
-from coaltree.regression.table import Table
 from coaltree.validation import check_array
 
 FloatArray = npt.NDArray[np.float64]
@@ -28,6 +30,45 @@ IntArray = npt.NDArray[np.int64]
 KIND = "coaltree.ComparisonFit"
 N_RESAMPLES = 1000
 LEVEL = 0.95
+
+
+class Table(list[dict[str, Any]]):
+    """Rows of equal keys, as a list of dicts, with ways out to other formats."""
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """Return the rows as CSV text, NaN as an empty cell; write it to `path` if one is given."""
+        text = io.StringIO()
+        if self:
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow(self[0].keys())
+            writer.writerows([_cell(value) for value in row.values()] for row in self)
+        if path is not None:
+            Path(path).write_text(text.getvalue(), encoding="utf-8")
+        return text.getvalue()
+
+    def to_markdown(self, digits: int = 3) -> str:
+        """Return the rows as a Markdown table, numbers rounded, NaN as NA."""
+        if not self:
+            return ""
+        lines = ["| " + " | ".join(self[0]) + " |", "|" + "---|" * len(self[0])]
+        lines += ["| " + " | ".join(_shown(value, digits) for value in row.values()) + " |" for row in self]
+        return "\n".join(lines) + "\n"
+
+    def to_dataframe(self) -> Any:
+        """Return the rows as a pandas DataFrame; pandas must be installed."""
+        return importlib.import_module("pandas").DataFrame(list(self))
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return "" if np.isnan(value) else repr(float(value))
+    return value
+
+
+def _shown(value: Any, digits: int) -> str:
+    if isinstance(value, float):
+        return "NA" if np.isnan(value) else f"{value:.{digits}f}"
+    return str(value).replace("|", "\\|")
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from coaltree.regression.chain import ALBERT_CHIB, METHODS, Chain, Settings
 from coaltree.regression.diagnostics import FEWEST_DRAWS, bulk_ess, r_hat, verdict
 from coaltree.regression.preparation import Prepared, as_features, dense, prepare
 from coaltree.regression.prior import default_prior, wide_prior
-from coaltree.regression.run import run
+from coaltree.regression.running import run_chains
 from coaltree.tree import Tree
 from coaltree.validation import check_choice, check_count
 
@@ -280,7 +280,7 @@ def fit_prepared(
         prior = prior._replace(family=family)
     settings = Settings(options.burn_in, options.method, options.thin)
     generators = as_generator(random_state).spawn(options.n_chains)
-    chains = run(prepared.likelihood, prior, settings, options.n_iter, generators, n_jobs, progress, checkpoint)
+    chains = run_chains(prepared.likelihood, prior, settings, options.n_iter, generators, n_jobs, progress, checkpoint)
     info = {
         "version": __version__,
         **options._asdict(),

@@ -29,8 +29,8 @@ from coaltree.regression.fit import N_PREDICTIVE, Options, ProbitFit, fit_prepar
 from coaltree.regression.folds import stratified_folds
 from coaltree.regression.forest import Forest, grow_forest, log_odds
 from coaltree.regression.likelihood import OwnLikelihood
+from coaltree.regression.penalised import Ridge, crossfit_ridge
 from coaltree.regression.preparation import Prepared, Scaling
-from coaltree.regression.ridge import Ridge, crossfit_ridge
 
 Floats = npt.NDArray[np.float64]
 Fit = Callable[[Any, Floats, Floats], ProbitFit]
@@ -74,7 +74,7 @@ class Stack:
         """Posterior mean probabilities (N, P), or of the nodes whose weights are given; with deviations if wanted."""
         probability = linear.predict_proba(X)
         models = np.stack([self.forest.logits(X), self.ridge.logits(X), _odds(probability[:, self.kept])])
-        shared, own = self._columns(models)
+        shared, own = stacked_columns(models, self.centre, self.scale, self.loadings)
         coef = self.fit.coef_draws.reshape(-1, *self.fit.coef_draws.shape[2:])
         intercept = self.fit.intercept_draws.reshape(len(coef), -1)
         drawn = np.linspace(0, len(coef) - 1, min(len(coef), N_PREDICTIVE)).round().astype(int)
@@ -93,11 +93,8 @@ class Stack:
         deviation = np.sqrt(np.maximum(squares / len(drawn) - mean**2, 0.0))
         return (mean, deviation) if return_std else mean
 
-    def _columns(self, models: Floats) -> tuple[Floats, Floats]:
-        return _columns(models, self.centre, self.scale, self.loadings)
 
-
-def _columns(models: Floats, centre: Floats, scale: Floats, loadings: Floats) -> tuple[Floats, Floats]:
+def stacked_columns(models: Floats, centre: Floats, scale: Floats, loadings: Floats) -> tuple[Floats, Floats]:
     """Shared (N, S) and own (C, N, P) columns from log odds (C, N, P)."""
     own = (np.clip(models, -FURTHEST, FURTHEST) - centre[:, None]) / scale[:, None, None]
     return _side_by_side(own) @ loadings, own
@@ -149,7 +146,7 @@ def learn_stack(
     own = clipped - centre[:, None]
     scale = np.maximum(np.sqrt(np.einsum("i,cij->c", share, own**2) / len(kept)), 1e-6)
     loadings = _principal(_side_by_side(own / scale[:, None, None]), min(MOST_COMPONENTS, len(kept) - 1))
-    shared, own = _columns(models, centre, scale, loadings)
+    shared, own = stacked_columns(models, centre, scale, loadings)
 
     signs = np.where(known, np.where(Y == 1, 1, -1), 0).astype(np.int8)
     rows = np.hstack([np.ones((len(Y), 1)), shared])

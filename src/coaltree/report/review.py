@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from coaltree.records.privacy import FEWEST
 from coaltree.records.review import N_RESAMPLES, Review
-from coaltree.regression.table import Table
+from coaltree.regression.comparison import Table
 from coaltree.report.blocks import figure, table, text
 from coaltree.report.page import Block
 

@@ -17,7 +17,7 @@ from coaltree.posterior.apart import Shares
 from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.sharing import MOST_PAIRED, separated, sharing_of_rows, spread_rows
 from coaltree.reading import Table, read_table
-from coaltree.regression.table import Table as Rows
+from coaltree.regression.comparison import Table as Rows
 from coaltree.results.folder import (
     ANNOTATED,
     POSTERIOR_NEXUS,

@@ -12,8 +12,8 @@ import numpy as np
 
 from coaltree._version import __version__
 from coaltree.errors import FolderError, InputError, TableError
+from coaltree.regression.comparison import Table as Rows
 from coaltree.regression.pairing import Data, read_columns, read_data
-from coaltree.regression.table import Table as Rows
 from coaltree.results.folder import (
     ANNOTATED,
     DIGITS,

@@ -6,9 +6,9 @@ from scipy import integrate
 
 import coaltree as ct
 from coaltree.inference.learn import Unknowns
-from coaltree.regression import collapsed
-from coaltree.regression.coefficients import Pilot, approximate, evaluate, expansion, make_pilot
-from coaltree.regression.collapsed import log_evidence, move_noise
+from coaltree.regression.moves import hyperparameters
+from coaltree.regression.moves.coefficients import Pilot, approximate, evaluate, expansion, make_pilot
+from coaltree.regression.moves.hyperparameters import log_evidence, move_noise
 from coaltree.regression.prior import Hyper, precision
 from tests.model.invariance import LIMIT
 from tests.regression.invariance import PRIOR, K, drift, simulate
@@ -31,7 +31,7 @@ def test_the_joint_distribution_stays(n_outcomes):
 
 @pytest.mark.parametrize(("broken", "by"), [("log_evidence", 0.0), ("expansion", (0.0, None))])
 def test_a_part_left_out_is_noticed(broken, by, monkeypatch):
-    monkeypatch.setattr(collapsed, broken, lambda *arguments: by)
+    monkeypatch.setattr(hyperparameters, broken, lambda *arguments: by)
     assert np.abs(drift(kernel, 4, 400, 50)).max() > LIMIT
 
 

@@ -1,4 +1,8 @@
-r"""Move leaf noise with the coefficients following, as if these were integrated out.
+r"""Draw tree, Φ, leaf noise, scale and τ given the coefficients; and leaf noise with the coefficients following.
+
+All but τ come from what learns them for a table (`coaltree.inference.learn`), the table being β (`draw_hyper`).
+
+**Leaf noise, coefficients integrated out** (`move_noise`).
 
 Given β, leaf noise is pinned by hundreds of differences, and given leaf noise those hardly move: in turn they crawl.
 With the pilot's expansion l̂ in place of l coefficients integrate out,
@@ -20,10 +24,13 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.inference import learn
 from coaltree.inference.heavy import SMALLEST_NOISE
 from coaltree.model.diffusion import log_likelihood
-from coaltree.regression.coefficients import Gaussian, Pilot, Point, approximate, evaluate, expansion
+from coaltree.model.pooled import log_half_t
+from coaltree.model.slice import slice_step
 from coaltree.regression.likelihood import Likelihood
+from coaltree.regression.moves.coefficients import Gaussian, Pilot, Point, approximate, evaluate, expansion
 from coaltree.regression.prior import Hyper, Prior, precision
 
 Floats = npt.NDArray[np.float64]
@@ -68,3 +75,34 @@ def move_noise(
     if not log_u < gain:
         return hyper, point, gaussian, False
     return new_hyper, new, new_gaussian, True
+
+
+# ---- given the coefficients
+
+
+def draw_spread(spread: float, level: Floats, scale: float, rng: np.random.Generator) -> float:
+    """τ given β̄ (K,), by a slice in log τ."""
+    n, square = len(level), float(level @ level)
+
+    def log_density(log_spread: float) -> float:
+        tau = math.exp(log_spread)
+        return log_half_t(tau, scale) - (n - 1) * log_spread - 0.5 * square / tau**2
+
+    now = math.log(spread)
+    new, _ = slice_step(log_density, now, log_density(now), rng, width=1.0, lower=-40.0, upper=40.0)
+    return math.exp(new)
+
+
+def draw_hyper(hyper: Hyper, theta: Floats, prior: Prior, n_sweeps: int, rng: np.random.Generator) -> Hyper:
+    """Everything but the coefficients, given them."""
+    beta = np.ascontiguousarray(theta[:, 1:])
+    now = hyper.unknowns
+    if now is not None:
+        now = learn.iterate(now, beta, prior.family, rng, lambda now: learn.draw_tree(now, beta, rng, n_sweeps))
+    spread = draw_spread(hyper.spread, beta.mean(axis=0), prior.spread_scale, rng)
+    return hyper._replace(unknowns=now, spread=spread)
+
+
+def log_joint(hyper: Hyper, theta: Floats) -> float:
+    """log p(β, t, π | Φ, s₀), the density by which trees are compared; 0 for a single outcome."""
+    return 0.0 if hyper.unknowns is None else learn.log_joint(hyper.unknowns, np.ascontiguousarray(theta[:, 1:]))

@@ -11,7 +11,7 @@ in closed form, where N(m_r, v_r Φ) is what the rest of the tree says about a l
 pilot's expansion of outcome j's likelihood. One place is chosen by weight, (μ_j, β_j) drawn from that integrand, and
 both accepted with probability min(1, exp[(l_j − l̂_j)(new) − (l_j − l̂_j)(old)]). The first two steps (iterated sampling
 importance resampling) are reversible with respect to the same model with l̂_j in place of l_j; so the acceptance makes
-them exact.
+them exact. `regraft_scaled` is the same for many features, in the coordinates of `preconditioner`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ import numpy.typing as npt
 
 from coaltree._compile import kernel
 from coaltree.randomness import Stream, exponential, make_streams, uniform
-from coaltree.regression.coefficients import Pilot, Point
 from coaltree.regression.likelihood import Likelihood
+from coaltree.regression.moves.coefficients import Pilot, Point
+from coaltree.regression.moves.preconditioner import Frame
 from coaltree.regression.prior import Hyper, Prior
 from coaltree.tree import Tree
 
@@ -204,4 +205,51 @@ def move_leaf(
     moved[0][j], moved[1][j], moved[2][j] = new, values[0], gradient[0]
     if chosen > 0:
         tree = regrafted(tree, j, int(places.edge[chosen]), float(places.time[chosen]))
+    return hyper._replace(unknowns=now._replace(tree=tree)), Point(*moved), True
+
+
+def regraft_scaled(
+    hyper: Hyper, point: Point, j: int, outcome: Likelihood, frame: Frame, rng: np.random.Generator
+) -> tuple[Hyper, Point, bool]:
+    """Hang outcome j elsewhere, its coefficients following.
+
+    In the coordinates γ = (β_j/λ) U everything about outcome j is diagonal under l̂: its likelihood has precision w_j d,
+    a place that says N(m, vσ² I) adds 1/vσ², and the common level 1/(Pτ)². So the weights of R places cost O(RK), and
+    γ = mean + precision^(−½) q keeps q.
+    """
+    now, pilot, theta = hyper.unknowns, frame.pilot, point.theta
+    assert now is not None
+    assert hyper.widths is not None
+    scaled = np.ascontiguousarray(theta[:, 1:] / hyper.widths)
+    n_outcomes, n_features = scaled.shape
+    places = empty_places(n_features)
+    survey(now.tree.children, now.tree.node_times(), j, scaled, now.leaf_noise, make_streams(rng, 1)[0], places)
+    level = (n_outcomes * hyper.spread) ** -2.0
+    inverse = 1.0 / (places.variance * float(now.covariance.values["variance"]))[:, None]
+    likelihood_precision = pilot.weights[j] * frame.basis.spectrum
+    rest = scaled.sum(axis=0) - scaled[j]
+    turned = frame.basis.rotate(np.vstack([places.mean, rest, scaled[j], pilot.linear[j, 1:] * hyper.widths]))
+    means, rest, here, linear = turned[:-3], turned[-3], turned[-2], turned[-1]
+    precision = likelihood_precision + inverse + level
+    pull = linear - level * rest + inverse * means
+    log_z = 0.5 * (pull**2 / precision - np.log(precision / inverse) - inverse * means**2).sum(axis=1)
+    weights = np.exp(log_z - log_z.max())
+    chosen = int(rng.choice(N_PLACES + 1, p=weights / weights.sum()))
+    log_u = -rng.exponential()
+    if chosen == 0:
+        return hyper, point, False
+    centre = pull / precision
+    there = centre[chosen] + (here - centre[0]) * np.sqrt(precision[0] / precision[chosen])
+    new = np.empty((1, n_features + 1))
+    new[0, 1:] = frame.basis.rotate_back(there[None])[0] * hyper.widths
+    new[0, 0] = pilot.sheared(theta)[j] - pilot.shear[j] @ new[0, 1:]
+    values, gradient = outcome.values_and_gradient(new)
+    gain = float(values[0] - point.values[j]) + 0.5 * frame.intercept * float(theta[j, 0] ** 2 - new[0, 0] ** 2)
+    for sign, gamma in ((1.0, here), (-1.0, there)):
+        gain += sign * float(gamma @ (linear - 0.5 * likelihood_precision * gamma))
+    if not log_u < gain:
+        return hyper, point, False
+    moved = [part.copy() for part in point]
+    moved[0][j], moved[1][j], moved[2][j] = new[0], values[0], gradient[0]
+    tree = regrafted(now.tree, j, int(places.edge[chosen]), float(places.time[chosen]))
     return hyper._replace(unknowns=now._replace(tree=tree)), Point(*moved), True

@@ -14,7 +14,7 @@ from coaltree.posterior import storage
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.regression.fit import ProbitFit
 from coaltree.regression.forest import Forest
-from coaltree.regression.ridge import Ridge
+from coaltree.regression.penalised import Ridge
 from coaltree.regression.stacking import Stack
 from coaltree.tree import Tree
 

@@ -1,4 +1,4 @@
-"""Files that hold unfinished chains.
+"""Run chains of the regression from their seeds, or on from a checkpoint: the file that holds unfinished chains.
 
 A file remembers a digest of data and settings, so that a run is never continued with others. The pilot's expansion of
 the likelihood is computed anew, by the same operations: a run that was stopped and continued equals one that was not,
@@ -7,24 +7,55 @@ to the last bit.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.inference import running
 from coaltree.inference.learn import Unknowns
 from coaltree.posterior import storage
-from coaltree.regression.chain import Chain, Moving
-from coaltree.regression.coefficients import Point
+from coaltree.regression.chain import Chain, Moving, Settings, WideChain
 from coaltree.regression.likelihood import Likelihood
+from coaltree.regression.moves.coefficients import Point
 from coaltree.regression.prior import Hyper, Prior
 from coaltree.tree import Tree
 
 KIND = "coaltree.ProbitRun"
 
 Arrays = dict[str, npt.NDArray[Any]]
+
+
+def run_chains(
+    likelihood: Likelihood,
+    prior: Prior,
+    settings: Settings,
+    n_iter: int,
+    generators: list[np.random.Generator],
+    n_jobs: int | None = None,
+    progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> list[Chain]:
+    """Run one chain a generator, `n_iter` iterations each; the result does not depend on `n_jobs` or on where.
+
+    Ctrl-C ends the run early with the iterations that are done, as long as every chain has one draw to keep.
+    """
+    kind = WideChain if prior.wide else Chain
+    chains: list[Chain] = [kind(likelihood, prior, settings, rng) for rng in generators]
+    save = None
+    if checkpoint is not None:
+        seeds = [rng.bit_generator.state for rng in generators]
+        key = fingerprint(likelihood, prior, settings, len(chains), seeds)
+        save = functools.partial(write_checkpoint, checkpoint, chains, key)
+        if Path(checkpoint).exists():
+            read_checkpoint(checkpoint, chains, key)
+    if not running.run(chains, n_iter, n_jobs, progress, save) and not all(chain.draws["theta"] for chain in chains):
+        raise KeyboardInterrupt
+    return chains
 
 
 def fingerprint(likelihood: Likelihood, prior: Prior, settings: Any, n_chains: int, seed: Any) -> str:
@@ -37,7 +68,7 @@ def fingerprint(likelihood: Likelihood, prior: Prior, settings: Any, n_chains: i
     return digest.hexdigest()
 
 
-def write(path: str | os.PathLike[str], chains: list[Chain], key: str) -> None:
+def write_checkpoint(path: str | os.PathLike[str], chains: list[Chain], key: str) -> None:
     """Write all chains to `path`, whole or not at all."""
     arrays: Arrays = {}
     headers = []
@@ -48,7 +79,7 @@ def write(path: str | os.PathLike[str], chains: list[Chain], key: str) -> None:
     storage.write(path, arrays, {"key": key, "chains": headers}, KIND)
 
 
-def read(path: str | os.PathLike[str], chains: list[Chain], key: str) -> None:
+def read_checkpoint(path: str | os.PathLike[str], chains: list[Chain], key: str) -> None:
     """Bring fresh `chains` to where the file left them; ValueError if it is damaged or of another run."""
     parts = storage.read(path, KIND)
     if parts["key"] != key:

@@ -7,9 +7,9 @@ from scipy import stats
 import coaltree as ct
 from coaltree.model.diffusion import contrasts
 from coaltree.randomness import make_streams
-from coaltree.regression.coefficients import evaluate, make_pilot
-from coaltree.regression.leaves import Places, expansion, move_leaf, regrafted, survey
 from coaltree.regression.likelihood import Likelihood, penalised_mode
+from coaltree.regression.moves.coefficients import evaluate, make_pilot
+from coaltree.regression.moves.regraft import Places, expansion, move_leaf, regrafted, survey
 from tests.model.invariance import LIMIT
 from tests.regression.invariance import PRIOR, drift, simulate
 from tests.seeds import seed

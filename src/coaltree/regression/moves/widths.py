@@ -21,20 +21,25 @@ import math
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import gammaln
 
 from coaltree._compile import borrowing, kernel
 from coaltree.model.covariance import PooledWishart
+from coaltree.model.family import log_inverse_gamma, sample_inverse_gamma
 from coaltree.model.pooled import log_half_t
 from coaltree.model.slice import slice_around, slice_step
 from coaltree.randomness import Stream, make_streams
-from coaltree.regression.coefficients import Pilot, Point, evaluate, expansion
 from coaltree.regression.likelihood import Likelihood
-from coaltree.regression.prior import Hyper
+from coaltree.regression.moves.coefficients import Pilot, Point, evaluate, expansion
+from coaltree.regression.moves.preconditioner import WidePilot
+from coaltree.regression.prior import DFS, Hyper, Prior, outcome_precision
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 FURTHEST = 20.0
+# Of many features, those whose widths are drawn in one go: their errors of l̂ add up.
+N_TOGETHER = 16
 
 
 @borrowing
@@ -133,3 +138,107 @@ def move_widths(
     widths = np.exp(u)
     values = {"covariance": now.covariance.matrix() * np.outer(widths, widths), "width": width}
     return hyper._replace(unknowns=now._replace(covariance=family.from_values(values, d))), new, True
+
+
+# ---- many features, each with a width of its own
+
+
+@kernel
+def sweep_widths(
+    order: Ints,
+    df: float,
+    inverse: Floats,
+    weights: Floats,
+    gram: Floats,
+    stream: Stream,
+    state_beta: Floats,
+    state_gradient: Floats,
+    out: Floats,
+) -> None:
+    """Slice u_k for k in `order`, (β_·k, λ_k) → e^u (β_·k, λ_k); β (P, K) and ∇l̂ (P, K) follow, `out` is u."""
+    n_outcomes, d = state_beta.shape
+    for k in order:
+        slope = bend = 0.0
+        for j in range(n_outcomes):
+            slope += state_beta[j, k] * state_gradient[j, k]
+            bend += state_beta[j, k] ** 2 * weights[j] * gram[k, k]
+        u = slice_width(-df, df * inverse[k], slope, bend, stream)
+        out[k] = u
+        for j in range(n_outcomes):
+            change = state_beta[j, k] * math.expm1(u)
+            state_beta[j, k] += change
+            for m in range(d):
+                state_gradient[j, m] -= weights[j] * gram[m, k] * change
+
+
+def move_effects(
+    hyper: Hyper,
+    point: Point,
+    likelihood: Likelihood,
+    pilot: WidePilot,
+    grams: list[tuple[slice, Floats]],
+    intercept: float,
+    rng: np.random.Generator,
+) -> tuple[Hyper, Point, bool]:
+    r"""Draw the widths of a few features with all their effects: (β_·k, λ_k) → e^u (β_·k, λ_k), μ′ held.
+
+    The prior of the effects and their Jacobian cancel; along u there is left −νu − ½νe^(−2u)/λ_k² + l̂.
+    """
+    assert hyper.widths is not None
+    part, gram = grams[int(rng.integers(len(grams)))]
+    theta, widths = point.theta, hyper.widths
+    beta = np.ascontiguousarray(theta[:, 1:][:, part])
+    order = rng.permutation(beta.shape[1])[:N_TOGETHER]
+    gradient = np.ascontiguousarray(pilot.linear[:, 1:][:, part] - pilot.weights[:, None] * (beta @ gram))
+    before, u = gradient.copy(), np.zeros(beta.shape[1])
+    moved = beta.copy()
+    stream, log_u = make_streams(rng, 1)[0], -rng.exponential()
+    sweep_widths(order, hyper.df, widths[part] ** -2.0, pilot.weights, gram, stream, moved, gradient, u)
+    new = theta.copy()
+    new[:, 1:][:, part] = moved
+    new[:, 0] = pilot.sheared(theta) - np.einsum("jk,jk->j", pilot.shear, new[:, 1:])
+    ahead = evaluate(likelihood, new)
+    # l̂ is quadratic, so its gain is the step times the mean of the gradients at both ends.
+    gain = ahead.log_likelihood - point.log_likelihood - 0.5 * float(np.sum((moved - beta) * (before + gradient)))
+    gain += 0.5 * intercept * float(theta[:, 0] @ theta[:, 0] - new[:, 0] @ new[:, 0])
+    if not log_u < gain:
+        return hyper, point, False
+    widths = widths.copy()
+    widths[part] *= np.exp(u)
+    return hyper._replace(widths=widths), ahead, True
+
+
+def draw_widths(hyper: Hyper, beta: Floats, rng: np.random.Generator) -> Hyper:
+    r"""ν given β with λ integrated out, then λ given both: the effects of a feature are a multivariate t.
+
+    With r_k = β_·kᵀ A β_·k:  p(β | ν) ∝ Π_k Γ((ν+P)/2)/Γ(ν/2) ν^(ν/2) (ν + r_k)^(−(ν+P)/2),
+    λ_k² | ν, β ~ IG((ν + P)/2, (ν + r_k)/2).
+    """
+    n_outcomes, n_features = beta.shape
+    square = np.einsum("jk,jk->k", outcome_precision(hyper, n_outcomes) @ beta, beta)
+    square = np.maximum(square, 0.0)
+    half = 0.5 * (DFS + n_outcomes)
+    log_p = n_features * (gammaln(half) - gammaln(0.5 * DFS) + 0.5 * DFS * np.log(DFS))
+    log_p -= half * np.log(DFS[:, None] + square).sum(axis=1)
+    p = np.exp(log_p - log_p.max())
+    df = float(rng.choice(DFS, p=p / p.sum()))
+    variances = sample_inverse_gamma(np.full(n_features, 0.5 * (df + n_outcomes)), 0.5 * (df + square), rng)
+    return hyper._replace(widths=np.sqrt(variances), df=df)
+
+
+def rescale_widths(hyper: Hyper, prior: Prior, rng: np.random.Generator) -> Hyper:
+    """(λ, σ, τ) → (cλ, σ/c, τ/c), which leaves the prior of β as it is: a slice in log c."""
+    assert hyper.widths is not None
+    widths, now = hyper.widths, hyper.unknowns
+
+    def log_density(log_c: float) -> float:
+        c = math.exp(log_c)
+        value = log_inverse_gamma((c * widths) ** 2, 0.5 * hyper.df, 0.5 * hyper.df) + 2.0 * len(widths) * log_c
+        value += log_half_t(hyper.spread / c, prior.spread_scale) - log_c
+        return value if now is None else value + prior.family.log_rescale(now.covariance, c * c)
+
+    log_c, _ = slice_step(log_density, 0.0, log_density(0.0), rng, width=0.5, lower=-40.0, upper=40.0)
+    c = math.exp(log_c)
+    if now is not None:
+        now = now._replace(covariance=prior.family.rescale(now.covariance, c * c)[0])
+    return Hyper(now, hyper.spread / c, c * widths, hyper.df)

@@ -42,6 +42,10 @@ class WidePilot(NamedTuple):
     intercepts: Floats  # (P,), curvature along each intercept
     linear: Floats  # (P, K+1), curvature times θ plus the gradient, in sheared coordinates
 
+    def sheared(self, theta: Floats) -> Floats:
+        """Intercepts μ′ = μ + cβ, (P,)."""
+        return np.asarray(theta[:, 0] + np.einsum("jk,jk->j", self.shear, theta[:, 1:]))
+
 
 class Basis(NamedTuple):
     """Eigenvectors and eigenvalues of ΛGΛ, block by block."""

@@ -7,7 +7,7 @@ import pytest
 from coaltree.estimators.probit import CoalescentProbit
 from coaltree.posterior import storage
 from coaltree.regression import forest
-from coaltree.regression.keeping import KIND
+from coaltree.regression.model_file import KIND
 from tests.seeds import seed
 
 QUICK = {"n_iter": 30, "burn_in": 15, "n_chains": 1, "random_state": 0}
