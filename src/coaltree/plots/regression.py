@@ -193,7 +193,7 @@ def _node_name(tree: Tree, merge: int, share: float | None) -> str:
         shown.append(plain(name, _LONGEST_NAME // 2 if len(members) == 2 else _LONGEST_NAME))
     rest = len(members) - len(shown)
     text = ", ".join(shown) + (f" and {rest} more" if rest else "")
-    return text if share is None else f"{text} ({100 * share:.0f} %)"
+    return text if share is None else f"{text} ({100 * share:.0f}%)"
 
 
 def plot_auc(
@@ -274,7 +274,7 @@ def plot_auc(
     ax.set_xlim(low, min(high, 1.0))
     if low < 0.5:
         ax.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (3, 3)), zorder=0)
-    ax.set_xlabel(f"area under the ROC curve, {100 * level:g} % bootstrap interval", color=INK, fontsize=9)
+    ax.set_xlabel(f"area under the ROC curve, {100 * level:g}% bootstrap interval", color=INK, fontsize=9)
     ax.set_ylabel("outcome (events)", color=INK, fontsize=9)
     _plain_axes(ax)
     handles, names = ax.get_legend_handles_labels()

@@ -204,13 +204,13 @@ def _prediction_blocks(comparison: Comparison) -> list[Block]:
     blocks = [
         text(
             f"Every row was predicted by models that had not seen it, in {n_folds} folds that share out the events of "
-            "every outcome evenly. Areas under the ROC curve compare rows of the same fold. Intervals are 95 % and "
+            "every outcome evenly. Areas under the ROC curve compare rows of the same fold. Intervals are 95% and "
             "from a bootstrap of the rows; differences between methods are paired."
         ),
         table(
             summary,
             "Means over the outcomes; the calibration slope is the median",
-            formats=dict.fromkeys(summary[0], ".3f") | {"seconds": ",.0f", "log_loss": ".4f", "brier": ".4f"},
+            formats=_FORMATS,
         ),
     ]
     if len(names) > 1 and OURS in comparison.methods:
@@ -227,8 +227,8 @@ def _prediction_blocks(comparison: Comparison) -> list[Block]:
         formats = {"difference of mean areas": "+.4f", "low": "+.4f", "high": "+.4f", "share of resamples ahead": ".0%"}
         blocks.append(table(gaps, "The coalescent probit against each of the others", formats=formats))
     best = _best_words(comparison, shown)
-    detailed = [row | {"method": shown[row["method"]]} for row in comparison.table()]
-    formats = {"n": ",d", "events": ",d"} | dict.fromkeys(list(detailed[0])[4:], ".3f") | {"log_loss": ".4f"}
+    counts = ("outcome", "n", "events")
+    detailed = [{name: row[name] for name in counts} | _shown_scores(row, shown) for row in comparison.table()]
     return [
         *blocks,
         figure(fig, alt=f"Area under the ROC curve of every outcome and method. {best}", caption=best),
@@ -247,7 +247,7 @@ def _shown_scores(row: Mapping[str, Any], shown: Mapping[str, str]) -> dict[str,
     return {
         "method": shown[row["method"]],
         "AUROC": row["auroc"],
-        "95 % interval": f"{row['auroc_low']:.3f} to {row['auroc_high']:.3f}" if known else None,
+        "95% interval": f"{row['auroc_low']:.3f} to {row['auroc_high']:.3f}" if known else None,
         "AUPRC": row["auprc"],
         "Brier": row["brier"],
         "log loss": row["log_loss"],
