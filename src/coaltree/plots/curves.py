@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from coaltree.metrics import ari_curve
-from coaltree.plots.layout import FAINT, INK, PALETTE, plain
+from coaltree.plots.layout import FAINT, INK, PALETTE, plain, tidy_axes
 from coaltree.posterior.diagnostics import effective_size
 from coaltree.tree import Tree
 
@@ -59,7 +59,7 @@ def plot_ari_curve(
     legend = ax.legend(title="area under the curve", frameon=False, fontsize=8.5, loc="lower right")
     legend.get_title().set_fontsize(8.5)
     legend.set_alignment("left")
-    _tidy(ax)
+    tidy_axes(ax)
     return ax
 
 
@@ -128,10 +128,4 @@ def _draw_trace(ax: Axes, name: str, chains: npt.NDArray[np.float64], burn_in: i
         worth = f"lowest ESS {known.min():,.0f} of {n_kept:,}"
     ax.set_title(plain(name, 30), loc="left", fontsize=9.5, fontweight="bold", color=INK)
     ax.set_title(worth, loc="right", fontsize=8.5, color=INK)
-    _tidy(ax)
-
-
-def _tidy(ax: Axes) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(FAINT)
-    ax.tick_params(color=FAINT, labelcolor=INK, labelsize=8)
+    tidy_axes(ax)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from coaltree.tree import Tree
 
@@ -154,3 +155,16 @@ def label_leaves(canvas: Canvas, labels: tuple[str, ...], order: IntArray) -> bo
         axis.set_ticks([])
         axis.set_label_text(f"{len(order):,} leaves", color=INK, fontsize=9)
     return fits
+
+
+def canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return a figure of its own, in inches, and its axes: pages draw on these, without pyplot."""
+    figure = Figure(figsize=(float(width), float(height)), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def tidy_axes(ax: Axes, size: float = 8.0) -> None:
+    """Leave the axes at the left and below, faint, with labels of a size."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(FAINT)
+    ax.tick_params(color=FAINT, labelcolor=INK, labelsize=size)

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from coaltree.plots.dendrogram import plot_dendrogram
-from coaltree.plots.layout import FAINT, INK, PALETTE, drawn_times, ladderised_order, node_places, plain
+from coaltree.plots.layout import FAINT, INK, PALETTE, drawn_times, ladderised_order, node_places, plain, tidy_axes
 from coaltree.records.cost import CostCurves
 from coaltree.records.review import Curve, OutcomeCurves
 from coaltree.tree import Tree
@@ -80,11 +80,7 @@ def plot_cost_curves(curves: CostCurves, ax: Axes | None = None, *, currency: st
     ax.set_ylim(bottom=0.0)
     ax.set_xlabel("days after the threshold", color=INK, fontsize=9)
     ax.set_ylabel(f"mean cumulative cost{f' ({currency})' if currency else ''}", color=INK, fontsize=9)
-    ax.tick_params(labelsize=8.5, colors=INK)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        ax.spines[side].set_color(FAINT)
+    tidy_axes(ax, 8.5)
     return ax
 
 
@@ -115,10 +111,8 @@ def plot_outcome_curves(curves: Sequence[OutcomeCurves], kind: str, level: float
     for ax, found in zip(panels.ravel(), curves, strict=False):
         draw[kind](ax, found)
         ax.set_title(plain(found.outcome, 30), fontsize=9, color=INK)
-        ax.tick_params(labelsize=7.5, colors=INK)
         ax.locator_params(nbins=4)
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.spines[["left", "bottom"]].set_color(FAINT)
+        tidy_axes(ax, 7.5)
     for ax in panels.ravel()[len(curves) :]:
         ax.set_visible(False)
     x, y = _AXES[kind]

@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
-from coaltree.plots.layout import FAINT, INK, PALETTE, TimeScale, ladderised_order, plain
+from coaltree.plots.layout import FAINT, INK, PALETTE, TimeScale, ladderised_order, plain, tidy_axes
 from coaltree.plots.matrices import DIVERGING, plot_heatmap
 from coaltree.regression.comparison import Comparison
 from coaltree.tree import Tree
@@ -193,7 +193,7 @@ def _node_name(tree: Tree, merge: int, share: float | None) -> str:
         shown.append(plain(name, _LONGEST_NAME // 2 if len(members) == 2 else _LONGEST_NAME))
     rest = len(members) - len(shown)
     text = ", ".join(shown) + (f" and {rest} more" if rest else "")
-    return text if share is None else f"{text} ({100 * share:.0f} %)"
+    return text if share is None else f"{text} ({100 * share:.0f}%)"
 
 
 def plot_auc(
@@ -274,9 +274,9 @@ def plot_auc(
     ax.set_xlim(low, min(high, 1.0))
     if low < 0.5:
         ax.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (3, 3)), zorder=0)
-    ax.set_xlabel(f"area under the ROC curve, {100 * level:g} % bootstrap interval", color=INK, fontsize=9)
+    ax.set_xlabel(f"area under the ROC curve, {100 * level:g}% bootstrap interval", color=INK, fontsize=9)
     ax.set_ylabel("outcome (events)", color=INK, fontsize=9)
-    _plain_axes(ax)
+    tidy_axes(ax)
     handles, names = ax.get_legend_handles_labels()
     ax.legend(
         handles[::-1],
@@ -373,7 +373,7 @@ def plot_calibration(
     ax.set_ylim(0.0, top)
     ax.set_xlabel("predicted probability", color=INK, fontsize=9)
     ax.set_ylabel("observed share of events", color=INK, fontsize=9)
-    _plain_axes(ax)
+    tidy_axes(ax)
     ax.tick_params(axis="y", labelsize=8)
     ax.legend(loc="upper left", fontsize=8, frameon=False)
     return ax
@@ -382,10 +382,3 @@ def plot_calibration(
 def _colour_limit(values: FloatArray) -> float:
     finite = np.abs(values[np.isfinite(values)])
     return float(np.quantile(finite, _COLOUR_QUANTILE)) or 1.0 if finite.size else 1.0
-
-
-def _plain_axes(ax: Axes) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(FAINT)
-    ax.tick_params(color=FAINT, labelcolor=INK, length=2)
-    ax.tick_params(axis="x", labelsize=8)

@@ -123,6 +123,23 @@ def figure(fig: Figure, alt: str, caption: str = "", pixels: bool = False) -> Bl
     )
 
 
+def traces(trace: Mapping[str, Any], burn_in: int) -> Block:
+    """Draws of learned quantities along the chains, {name: (n_chains, iterations, …)}, the first `burn_in` shaded."""
+    from matplotlib.figure import Figure
+
+    from coaltree.plots.curves import plot_traces  # matplotlib is heavy, and this package must import without it
+
+    fig = Figure(figsize=(8.4, 1.9 * -(-len(trace) // 2)), layout="constrained")
+    named = {name.replace("_", " "): values for name, values in trace.items()}
+    plot_traces(named, burn_in, fig)
+    return figure(
+        fig,
+        alt=f"Traces of {', '.join(named)} over the iterations; the table above gives their numbers.",
+        caption="Every iteration's draw, one line per chain. Shaded: dropped as warm-up. ESS: effective number of "
+        "independent draws.",
+    )
+
+
 def widget(markup: str, data: Any, script: str, style: str = "", name: str = "widget") -> Block:
     """Something interactive: markup, a script that brings it to life, and the data it needs.
 

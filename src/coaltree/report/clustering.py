@@ -15,7 +15,7 @@ from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.loo import Compared
 from coaltree.posterior.sharing import MOST_PAIRED, mean_sharing, separated, sharing_of_rows, spread_rows
-from coaltree.report.blocks import facts, figure, note, reproduce, table, text, widget
+from coaltree.report.blocks import facts, figure, note, reproduce, table, text, traces, widget
 from coaltree.report.columns import ColumnsResult, column_blocks
 from coaltree.report.fit import fit_blocks
 from coaltree.report.page import Block, Page, asset, packed
@@ -205,21 +205,16 @@ def _widget_data(result: ClusteringResult) -> dict[str, Any]:
 
 
 def _score_figure(result: ClusteringResult) -> Figure:
-    from matplotlib.figure import Figure
-
-    from coaltree.plots.layout import FAINT, INK, PALETTE
+    from coaltree.plots.layout import INK, PALETTE, canvas, tidy_axes
 
     numbers = sorted(result.scores)
-    fig = Figure(figsize=(6.0, 2.2), layout="constrained")
-    ax = fig.add_subplot()
+    fig, ax = canvas(6.0, 2.2)
     ax.plot(numbers, [result.scores[k] for k in numbers], color=PALETTE[0], marker=".", linewidth=1.2)
     if result.n_clusters in result.scores:
         ax.plot([result.n_clusters], [result.scores[result.n_clusters]], "o", color=PALETTE[1], markersize=8)
     ax.set_xlabel("number of clusters", color=INK, fontsize=9)
     ax.set_ylabel("score", color=INK, fontsize=9)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(FAINT)
-    ax.tick_params(color=FAINT, labelcolor=INK, labelsize=8)
+    tidy_axes(ax)
     return fig
 
 
@@ -307,7 +302,7 @@ def _diagnostic_blocks(result: ClusteringResult) -> list[Block]:
         )
     if rows:
         blocks.append(table(rows, caption="What was learned besides the tree: draws after warm-up"))
-        blocks.append(_trace_figure(result))
+        blocks.append(traces(result.trace, result.burn_in))
     if result.tree.n_leaves <= _MOST_OVERLAID:
         blocks.append(_overlay(result))
     return blocks
@@ -356,29 +351,14 @@ def _trace_row(name: str, draws: Floats, size: float) -> dict[str, Any]:
     }
 
 
-def _trace_figure(result: ClusteringResult) -> Block:
-    from matplotlib.figure import Figure
-
-    from coaltree.plots.curves import plot_traces
-
-    fig = Figure(figsize=(8.4, 1.9 * -(-len(result.trace) // 2)), layout="constrained")
-    plot_traces({name.replace("_", " "): values for name, values in result.trace.items()}, result.burn_in, fig)
-    return figure(
-        fig,
-        alt="Traces of the learned quantities over the iterations; the table above gives their numbers.",
-        caption="Every iteration's draw. Shaded: dropped as warm-up. ESS: effective number of independent draws.",
-    )
-
-
 def _overlay(result: ClusteringResult) -> Block:
-    from matplotlib.figure import Figure
-
     from coaltree.plots.densitree import plot_densitree
+    from coaltree.plots.layout import canvas
 
-    fig = Figure(figsize=(8.4, float(np.clip(0.16 * result.tree.n_leaves + 1.0, 3.0, 10.0))), layout="constrained")
+    fig, ax = canvas(8.4, np.clip(0.16 * result.tree.n_leaves + 1.0, 3.0, 10.0))
     scale: TimeScale = "linear" if result.tree.n_leaves <= 40 else "sqrt"
     trees = min(_N_OVERLAID, len(result.posterior))
-    plot_densitree(result.posterior, fig.add_subplot(), max_trees=trees, reference=result.tree, time_scale=scale)
+    plot_densitree(result.posterior, ax, max_trees=trees, reference=result.tree, time_scale=scale)
     return figure(
         fig,
         alt="Trees of the posterior drawn over each other: where they agree the lines are dark.",

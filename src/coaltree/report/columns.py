@@ -42,7 +42,7 @@ def column_blocks(told: ColumnsResult, tree: Tree, support: Floats | None, label
             figure(
                 _bars(told, labels, drawn),
                 alt=f"Shares of levels in each cluster, as bars, for {names}; splits.csv and the table tell the same.",
-                caption="Shares of levels in each cluster; the columns in which clusters differ most. All: all rows.",
+                caption="Shares of levels in each cluster; the columns in which clusters differ most.",
             )
         )
     blocks.append(
@@ -52,7 +52,13 @@ def column_blocks(told: ColumnsResult, tree: Tree, support: Floats | None, label
         )
     )
     shares = Shares(tree, told.columns, told.values)
-    blocks.append(table(_split_rows(told, tree, support, shares), caption="What sets the sides of a split apart"))
+    blocks.append(
+        table(
+            _split_rows(told, tree, support, shares),
+            caption="What sets the sides of a split apart",
+            formats={"time": ".3g", "support": ".0%"},
+        )
+    )
     return blocks
 
 
@@ -108,11 +114,11 @@ def _bars(told: ColumnsResult, labels: Ints, drawn: list[int]) -> Figure:
     from coaltree.plots.layout import INK, PALETTE
 
     order = np.argsort(-np.bincount(labels[labels >= 0]), kind="stable")[:_MOST_CLUSTERS]
-    names = ["all", *(str(k + 1) for k in order)]
+    names = ["all rows", *(f"cluster {k + 1}" for k in order)]
     wide = min(3, len(drawn))
     tall = -(-len(drawn) // wide)
     height = tall * (0.9 + 0.2 * len(names))
-    fig = Figure(figsize=(8.4, height), layout="constrained")
+    fig = Figure(figsize=(min(2.8 * wide + 0.8, 8.4), height), layout="constrained")
     axes = fig.subplots(tall, wide, squeeze=False)
     for ax in axes.ravel()[len(drawn) :]:
         ax.set_axis_off()
@@ -137,7 +143,15 @@ def _bars(told: ColumnsResult, labels: Ints, drawn: list[int]) -> Figure:
         ax.tick_params(labelsize=8, length=0, labelcolor=INK)
         ax.spines[:].set_visible(False)
         if model.n_levels <= 6:
-            ax.legend(fontsize=6.5, ncols=3, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0))
+            ax.legend(
+                fontsize=8,
+                ncols=3,
+                handlelength=1.0,
+                columnspacing=1.0,
+                frameon=False,
+                loc="upper center",
+                bbox_to_anchor=(0.5, 0.0),
+            )
         else:
             ax.set_xlabel(f"{model.n_levels} levels", fontsize=7, color=INK)
     return fig

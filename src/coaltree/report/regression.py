@@ -12,13 +12,13 @@ import numpy.typing as npt
 from coaltree.regression.comparison import Comparison
 from coaltree.regression.fit import ProbitFit
 from coaltree.regression.stacking import Stack
-from coaltree.report.blocks import facts, figure, note, reproduce, table, text
+from coaltree.report.blocks import facts, figure, note, reproduce, table, text, traces
 from coaltree.report.clustering import CITATIONS
 from coaltree.report.page import Block, Page
 from coaltree.report.stacking import feature_rows, need_blocks, stack_blocks
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 Floats = npt.NDArray[np.float64]
 
@@ -148,6 +148,7 @@ def sure_of_sign(fit: ProbitFit) -> npt.NDArray[np.bool_]:
 
 
 def _outcome_blocks(result: RegressionResult) -> list[Block]:
+    from coaltree.plots.layout import canvas
     from coaltree.plots.regression import plot_outcome_tree
 
     blocks = [_verdict(result.fit)]
@@ -159,7 +160,7 @@ def _outcome_blocks(result: RegressionResult) -> list[Block]:
         n_sure = int(np.count_nonzero(support[:-1] >= _MAJORITY))
         n_outcomes, n_features = result.fit.coef.shape
         shown = _strongest(result)
-        fig, ax = _canvas(np.clip(5.5 + 0.22 * len(shown), 7.0, 13.0), np.clip(0.21 * n_outcomes + 1.6, 3.2, 12.0))
+        fig, ax = canvas(np.clip(5.5 + 0.22 * len(shown), 7.0, 13.0), np.clip(0.21 * n_outcomes + 1.6, 3.2, 12.0))
         plot_outcome_tree(
             tree,
             (result.fit.coef * result.scale)[:, shown],
@@ -190,27 +191,28 @@ def _outcome_blocks(result: RegressionResult) -> list[Block]:
 
 
 def _prediction_blocks(comparison: Comparison) -> list[Block]:
+    from coaltree.plots.layout import canvas
     from coaltree.plots.regression import plot_auc, plot_calibration
 
     names = [METHOD_NAMES.get(method, method) for method in comparison.methods]
     shown = dict(zip(comparison.methods, names, strict=True))
     n_folds = int(comparison.folds.max()) + 1
     n_outcomes = len(comparison.outcomes)
-    fig, ax = _canvas(8.0, np.clip((0.16 + 0.045 * len(names)) * n_outcomes + 1.3, 3.0, 16.0))
+    fig, ax = canvas(8.0, np.clip((0.16 + 0.045 * len(names)) * n_outcomes + 1.3, 3.0, 16.0))
     plot_auc(comparison, ax, labels=names)
-    calibration, calibration_ax = _canvas(5.0, 4.8)
+    calibration, calibration_ax = canvas(5.0, 4.8)
     plot_calibration(comparison, calibration_ax, labels=names)
     summary = [_shown_scores(row, shown) for row in comparison.summary()]
     blocks = [
         text(
             f"Every row was predicted by models that had not seen it, in {n_folds} folds that share out the events of "
-            "every outcome evenly. Areas under the ROC curve compare rows of the same fold. Intervals are 95 % and "
+            "every outcome evenly. Areas under the ROC curve compare rows of the same fold. Intervals are 95% and "
             "from a bootstrap of the rows; differences between methods are paired."
         ),
         table(
             summary,
             "Means over the outcomes; the calibration slope is the median",
-            formats=dict.fromkeys(summary[0], ".3f") | {"seconds": ",.0f", "log_loss": ".4f", "brier": ".4f"},
+            formats=_FORMATS,
         ),
     ]
     if len(names) > 1 and OURS in comparison.methods:
@@ -227,8 +229,8 @@ def _prediction_blocks(comparison: Comparison) -> list[Block]:
         formats = {"difference of mean areas": "+.4f", "low": "+.4f", "high": "+.4f", "share of resamples ahead": ".0%"}
         blocks.append(table(gaps, "The coalescent probit against each of the others", formats=formats))
     best = _best_words(comparison, shown)
-    detailed = [row | {"method": shown[row["method"]]} for row in comparison.table()]
-    formats = {"n": ",d", "events": ",d"} | dict.fromkeys(list(detailed[0])[4:], ".3f") | {"log_loss": ".4f"}
+    counts = ("outcome", "n", "events")
+    detailed = [{name: row[name] for name in counts} | _shown_scores(row, shown) for row in comparison.table()]
     return [
         *blocks,
         figure(fig, alt=f"Area under the ROC curve of every outcome and method. {best}", caption=best),
@@ -247,7 +249,7 @@ def _shown_scores(row: Mapping[str, Any], shown: Mapping[str, str]) -> dict[str,
     return {
         "method": shown[row["method"]],
         "AUROC": row["auroc"],
-        "95 % interval": f"{row['auroc_low']:.3f} to {row['auroc_high']:.3f}" if known else None,
+        "95% interval": f"{row['auroc_low']:.3f} to {row['auroc_high']:.3f}" if known else None,
         "AUPRC": row["auprc"],
         "Brier": row["brier"],
         "log loss": row["log_loss"],
@@ -303,15 +305,14 @@ def _coefficient_blocks(result: RegressionResult) -> list[Block]:
 
 
 def _node_blocks(result: RegressionResult) -> list[Block]:
+    from coaltree.plots.layout import canvas
     from coaltree.plots.regression import plot_node_models
 
     fit = result.fit
     assert fit.tree is not None
     assert fit.posterior is not None
     n_features = min(len(result.features), 30)
-    fig, ax = _canvas(
-        np.clip(5.0 + 0.24 * n_features, 6.5, 12.5), np.clip(0.24 * len(result.outcomes) + 1.4, 2.6, 12.0)
-    )
+    fig, ax = canvas(np.clip(5.0 + 0.24 * n_features, 6.5, 12.5), np.clip(0.24 * len(result.outcomes) + 1.4, 2.6, 12.0))
     plot_node_models(
         fit.tree,
         fit.node_coef * result.scale,
@@ -338,13 +339,9 @@ def _verdict(fit: ProbitFit) -> Block:
 
 
 def _diagnostic_blocks(fit: ProbitFit) -> list[Block]:
-    from matplotlib.figure import Figure
-
-    from coaltree.plots.curves import plot_traces
-
-    diagnostics, chains = fit.diagnostics, fit.coef_draws.shape[0]
+    diagnostics = fit.diagnostics
     values = {
-        "chains": chains,
+        "chains": fit.coef_draws.shape[0],
         "kept draws of each": fit.coef_draws.shape[1],
         "largest R-hat of a coefficient": diagnostics["r_hat"],
         "fewest effective draws of a coefficient": diagnostics["bulk_ess"],
@@ -362,21 +359,8 @@ def _diagnostic_blocks(fit: ProbitFit) -> list[Block]:
             for name in names
         ]
         burn_in = fit.trace[names[0]].shape[1] - fit.coef_draws.shape[1]
-        fig = Figure(figsize=(8.4, 1.9 * -(-len(names) // 2)), layout="constrained")
-        plot_traces({name.replace("_", " "): fit.trace[name] for name in names}, burn_in, fig)
         blocks += [
             table(rows, "Quantities along the chains", formats={"R-hat": ".3f", "effective draws": ",.0f"}),
-            figure(
-                fig,
-                alt=f"Traces of {', '.join(row['quantity'] for row in rows)} along {chains} chains.",
-                caption="One line a chain; shaded: burn-in.",
-            ),
+            traces({name: fit.trace[name] for name in names}, burn_in),
         ]
     return blocks
-
-
-def _canvas(width: float, height: float) -> tuple[Figure, Any]:
-    from matplotlib.figure import Figure
-
-    fig = Figure(figsize=(float(width), float(height)), layout="constrained")
-    return fig, fig.add_subplot()

@@ -224,12 +224,9 @@ def draw(flowers: Flowers, fit: Fit, seed: int, folder: Path) -> None:
 
 
 def _titled(title: str, subtitle: str) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
+    from coaltree.plots.layout import FAINT, INK, canvas
 
-    from coaltree.plots.layout import FAINT, INK
-
-    figure = Figure(figsize=(7.0, 6.4), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = canvas(7.0, 6.4)
     axes.set_title(title, loc="left", fontsize=12, fontweight="bold", color=INK, pad=32)
     axes.text(0, 1.015, subtitle, transform=axes.transAxes, fontsize=8.5, color=FAINT, va="bottom")
     return figure, axes
