@@ -100,13 +100,13 @@ def learn_posterior(
         What is known of Φ. A scikit-learn kernel is a Gaussian process over `coordinates` of the d columns. "wishart"
         learns a full matrix; with n ≤ d rows its prior decides what the data cannot, and a warning says so. "factors"
         learns a few common factors and a variance for each column. "auto" runs short chains with each that suits the
-        table and takes the one with the highest leave-one-out density, which `compared` tells of.
+        table and takes the one with the highest leave-one-out density (`compared`).
     coordinates : array-like (d, p), optional
         Where the columns lie, for a kernel.
     leaf_noise : "learn", "robust", "auto", float or array-like (n,)
         Variance of each leaf in units of Φ; learned under an Exponential(1) prior by default. "robust" gives every row
-        a noise of its own around it, with heavy tails that are learned too, so that rows that fit badly do not bend
-        the tree; `surprise` tells how badly. "auto" compares the two.
+        a noise of its own around it, with heavy tails that are learned too, so that rows that fit badly do not distort
+        the tree; `surprise` says how badly. "auto" compares the two.
     n_draws : int, optional
         Trees kept, of all chains together.
     warmup : int, optional
@@ -114,13 +114,13 @@ def learn_posterior(
     n_chains : int, optional
         Chains, each from a start of its own. Default: 2.
     thin : int, optional
-        Iterations of a chain between two kept draws. Defaults of all four are by the number of rows, in
+        Iterations of a chain between two kept draws. Defaults of all four depend on the number of rows, in
         `coaltree.inference.effort`: 234 and 200 draws four iterations apart for up to 1 700 rows, 100 and 100 for many.
     method : {"auto", "greedy"}
         "auto" samples. "greedy" builds the greedy tree (rule "peak") at the current covariance and noise instead, in
         every iteration, and the last one is the only tree returned.
     n_jobs, random_state, names
-        As in `sample_posterior`; chains run side by side in threads, or wherever joblib is told to.
+        As in `sample_posterior`; chains run side by side in threads, or through joblib's configured backend.
     progress : bool
         Show a progress bar. Ctrl-C ends the learning early and uses what is done.
     checkpoint : path, optional
