@@ -41,7 +41,7 @@ class Raw(NamedTuple):
 
 
 def read_frame(path: Path, header: bool | None = None) -> Raw:
-    """Read a file whose name ends in one of `SUFFIXES`; `header` is whether the first line of a text names columns."""
+    """Read a table from a file, by its ending; `header` says whether the first line of a text names columns."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise TableError(f"{path} must end in one of {', '.join(SUFFIXES)}: the ending decides the format.")

@@ -74,7 +74,7 @@ def read_kinds(told: Any) -> dict[str, str]:
 
 
 def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", standardise: bool = True) -> Guessed:
-    """Decide for every column; constant, empty and hopeless ones are left out with a note."""
+    """Decide what each column is; constant, empty and unusable ones are left out with a note."""
     if dates not in ("days", IGNORE):
         raise ValueError(f'dates must be "days" or "ignore", got {dates!r}.')
     kinds = read_kinds(told)
