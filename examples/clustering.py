@@ -46,7 +46,7 @@ for covariance in ("spherical", "diagonal", "wishart"):
     candidate = pipeline.set_params(coalescentclustering__covariance=covariance).fit(
         train
     )
-    print(f"{covariance:<10} {candidate.score(held_out):8.2f} nats a row")
+    print(f"{covariance:<10} {candidate.score(held_out):8.2f} nats per row")
 
 # %%
 # The last one fitted, the full matrix, is the one we go on with. One split of one table settles nothing in general: see

@@ -77,8 +77,8 @@ ax = plot_densitree(posterior, max_trees=100, orientation="top")
 ax.set_title("A hundred trees of the posterior")
 
 # %%
-# Only what is sure
-# -----------------
+# Only what is certain
+# --------------------
 # The majority-rule consensus keeps the clades with a support above one half and leaves the rest unresolved.
 
 sure = posterior.consensus(0.5)

@@ -2,7 +2,7 @@
 A mixed table from start to end
 ===============================
 
-Tables that people keep have numbers, grades, yes and no, names, gaps and dirt. This guide takes one from a file to a
+Tables that people keep have numbers, grades, yes and no, names, gaps and errors. This guide takes one from a file to a
 tree with supports, says what was made of each column, and fills the gaps.
 """
 
@@ -58,9 +58,9 @@ ax.set_title("120 patients, by columns of every kind")
 # %%
 # Overrule what is wrong
 # ----------------------
-# A DataFrame can say that its grades have an order. Anything else is told by ``columns``: a dict here, a small TOML
-# file or ``--columns bmi=continuous`` on the command line. The score of rows that were left out tells which of two
-# choices is better: the log density of what is continuous, in its own units, and the log probability of the rest.
+# A DataFrame can say that its grades have an order. For anything else use ``columns``: a dict here, a small TOML
+# file or ``--columns bmi=continuous`` on the command line. The score of left-out rows shows which of two choices is
+# better: the log density of what is continuous, in its own units, and the log probability of the rest.
 
 kept, new = (
     patients.iloc[:100].set_index("patient"),
@@ -71,13 +71,13 @@ kept["bp"] = pd.Categorical(
 )
 for kinds in ({}, {"bp": "categorical"}):
     fitted = ct.cluster(kept, columns=kinds, n_draws=60, warmup=100)
-    print(kinds or "as guessed", round(fitted.score(new), 2), "nats a row")
+    print(kinds or "as guessed", round(fitted.score(new), 2), "nats per row")
 
 # %%
 # What sets branches apart
 # ------------------------
 # For every merge of the tree, the columns in which its two sides differ most, by about how many standard deviations,
-# and how sure the direction is. In the report of the command this is a table, and levels are shown as bars.
+# and how certain the direction is. In the report of the command this is a table, and levels are shown as bars.
 
 apart = model.splits(2)
 for merge in range(-1, -4, -1):
@@ -99,7 +99,7 @@ for merge in range(-1, -4, -1):
 # %%
 # Fill the gaps
 # -------------
-# ``impute`` gives numbers as numbers and levels as levels; with ``probabilities`` it also says how sure each level is.
+# ``impute`` gives numbers as numbers and levels as levels; with ``probabilities`` it also gives the probability of each level.
 
 filled, shares = model.impute(probabilities=True)
 gaps = hidden[:, list(truth.columns).index("sex")]

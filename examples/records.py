@@ -36,7 +36,7 @@ print(f"{len(events.codes):,} spellings of {len(set(events.codes.values())):,} c
 # Who is studied
 # --------------
 # Features come from the window before a threshold date, outcomes from the one after it, and no day may be in both. The
-# shipped definitions include patients with diabetes. ``attrition`` tells how many each rule leaves.
+# shipped definitions include patients with diabetes. ``attrition`` shows how many each rule leaves.
 
 outcomes = records.load_outcomes()
 rule = records.CohortRule(lookback_days=183, horizon_days=365)
@@ -91,8 +91,8 @@ ax = plot_outcome_tree(
 ax.figure.suptitle("Outcomes of the simulated cohort")
 
 # %%
-# Which node foretells cost?
-# --------------------------
+# Which node predicts cost?
+# -------------------------
 # Every node of the tree is a model of risk. Cost after the threshold comes from a price table (or from payments in the
 # data), and each day is weighted by the probability of still being observed. The node whose risk has the highest rank
 # correlation with cost is the outcome, single or composite, that matters for planning.

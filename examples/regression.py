@@ -59,7 +59,7 @@ model.fit(X, pd.DataFrame(Y, columns=names))
 # -----------------
 # Look before you interpret. ``r_hat`` is the largest over all coefficients of a ratio that compares the chains with
 # each other, and is one when they agree; ``bulk_ess`` is the number of independent draws that the worst coefficient is
-# worth. :doc:`/diagnostics` tells what to make of the values.
+# worth. :doc:`/diagnostics` explains the values.
 
 for name in ("r_hat", "bulk_ess", "acceptance"):
     print(f"{name:<11}{np.max(model.diagnostics_[name]):8.3f}")
@@ -67,7 +67,7 @@ for name in ("r_hat", "bulk_ess", "acceptance"):
 # %%
 # The tree of outcomes
 # --------------------
-# The heat map has a row an outcome, in the order of the tree. Coefficients whose 95 % interval leaves out zero are
+# The heat map has one row per outcome, in the order of the tree. Coefficients whose 95 % interval leaves out zero are
 # marked.
 
 draws = model.fit_.coef_draws.reshape(-1, 9, 10)
@@ -99,8 +99,8 @@ print(
 )
 
 # %%
-# Is it better than one model an outcome?
-# ---------------------------------------
+# Is it better than one model per outcome?
+# ----------------------------------------
 # ``compare`` fits every method on the same folds and gives paired bootstrap intervals. Three folds of four hundred
 # cases keep this page quick and settle little; benchmarks/regression.md in the repository has ten folds on real tables.
 
@@ -124,7 +124,7 @@ print(comparison.summary().to_markdown())
 print(comparison.differences("coalescent", mean_only=True).to_markdown())
 
 # %%
-# Rarest outcome on top. Intervals of one outcome overlap; it is the paired differences above that tell.
+# Rarest outcome on top. Intervals of one outcome overlap; the paired differences above decide.
 
 ax = plot_auc(comparison)
 ax.set_title("Area under the ROC curve, out of fold")

@@ -86,7 +86,7 @@ ax.set_title("Iris: probability of sharing a cluster, of three")
 # %%
 # New rows
 # --------
-# New flowers get a probability of each cluster, and a log density that tells how unusual they are. The last row below
+# New flowers get a probability of each cluster, and a log density that shows how unusual they are. The last row below
 # is no iris.
 
 new = iris.data.iloc[[1, 77, 120, 0]].reset_index(drop=True)
@@ -132,7 +132,7 @@ print(f"largest difference of a support between two seeds: {difference.max():.2f
 # Where next
 # ----------
 # - :doc:`/model` explains the model with pictures, for readers who know PCA and linkage.
-# - :doc:`/choosing` tells how to choose a covariance, and how long to run.
-# - :doc:`/diagnostics` tells what to do about each number that looks wrong.
+# - :doc:`/choosing` shows how to choose a covariance, and how long to run.
+# - :doc:`/diagnostics` says what to do about each number that looks wrong.
 # - :doc:`/auto_examples/regression` is about many binary outcomes, and :doc:`/auto_examples/records` about medical
 #   records.

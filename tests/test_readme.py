@@ -34,6 +34,12 @@ def test_the_two_commands_come_first():
     assert second.strip() == "pip install '.[test]' && pytest"
 
 
+def test_it_is_short():
+    """Code is not counted, nor are the addresses of links and pictures."""
+    text = re.sub(r"^```.*?^```|<[^>]+>|\]\([^)]+\)", " ", README, flags=re.DOTALL | re.MULTILINE)
+    assert 300 < len(text.split()) <= MOST_WORDS
+
+
 def test_linked_files_exist():
     links = re.findall(r"\]\(([^)#:]+)\)|src=\"([^\":]+)\"", README)
     targets = {REPOSITORY / (link or source) for link, source in links}
@@ -50,9 +56,3 @@ def test_pictures_are_small():
 def test_named_commands_exist():
     known = {command.name for command in (*app.registered_commands, *app.registered_groups)}
     assert set(re.findall(r"`coaltree (\w+)", README)) <= known
-
-
-def test_it_is_short():
-    """Code is not counted, nor are the addresses of links and pictures."""
-    text = re.sub(r"^```.*?^```|<[^>]+>|\]\([^)]+\)", " ", README, flags=re.DOTALL | re.MULTILINE)
-    assert 300 < len(text.split()) <= MOST_WORDS

@@ -144,7 +144,7 @@ def order_folders(edges: Counter[tuple[str, str]]) -> list[str]:
 
 # ---- drawing
 
-ROW, HEIGHT, WIDTH, BOX = 70, 52, 860, 580
+ROW, HEIGHT, WIDTH, BOX = 70, 52, 800, 580
 
 
 def draw(modules: list[Module]) -> str:
@@ -177,7 +177,7 @@ def draw(modules: list[Module]) -> str:
             f'<rect x="1" y="{top}" width="{BOX - 2}" height="{HEIGHT}" rx="6"/>',
             f'<text class="name" x="14" y="{top + 22}">{_shown(folder)}</text>',
             f'<text class="size" x="{BOX - 14}" y="{top + 22}">{_size(inside)}</text>',
-            f'<text x="14" y="{top + 42}">{html.escape(_clipped(_meaning(folder, modules)))}</text>',
+            f'<text x="14" y="{top + 42}">{html.escape(_clipped(_meaning(folder, modules).replace("`", "")))}</text>',
         ]
     return "\n".join([*parts, "</svg>"])
 

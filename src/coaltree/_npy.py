@@ -1,4 +1,4 @@
-"""Arrays in numpy's file format, from bytes that nobody vouches for.
+"""Arrays in numpy's file format, read from untrusted bytes.
 
 `np.load` takes the shape in a header at its word: it allocates before it looks at how much there is, and a header that
 is no literal fails in as many ways as Python's parser. Here every array is exactly as large as its bytes, and every

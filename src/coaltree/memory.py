@@ -42,7 +42,7 @@ def check_leaves(n: int) -> None:
 
 
 def check_particles(n: int, n_particles: int, per_pair: int, per_leaf: int) -> None:
-    """Raise MemoryError if particles of `per_pair` bytes a pair and `per_leaf` bytes a leaf will not fit."""
+    """Raise MemoryError if particles of `per_pair` bytes per pair and `per_leaf` bytes per leaf will not fit."""
     available = available_memory()
 
     def one(size: int) -> int:

@@ -123,10 +123,10 @@ def split_names(texts: Sequence[str]) -> list[str]:
 
 
 def read_frame(path: Path, header: bool | None = None) -> Raw:
-    """Read a file whose name ends in one of `SUFFIXES`; `header` is whether the first line of a text names columns."""
+    """Read a table from a file, by its ending; `header` says whether the first line of a text names columns."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        raise TableError(f"{path} must end in one of {', '.join(SUFFIXES)}: the ending tells the format.")
+        raise TableError(f"{path} must end in one of {', '.join(SUFFIXES)}: the ending decides the format.")
     if not path.is_file():
         raise TableError(f"{path} is {'not a file' if path.exists() else 'not there'}. Check the path.")
     readers: dict[str, Callable[[Path], Raw]] = {
@@ -198,7 +198,7 @@ def _read_text(path: Path, header: bool | None) -> Raw:
         if row and len(row) != width:
             raise TableError(
                 f"{path} line {number} has {len(row)} cells, the first line {width}. "
-                "Quote cells that hold the separator, or mend the line."
+                "Quote cells that hold the separator, or fix the line."
             )
     rows = [row or [""] * width for _, row in lines]
     notes = [remark] if remark else []

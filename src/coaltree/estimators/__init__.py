@@ -1,1 +1,1 @@
-"""scikit-learn faces of the library: estimators store, validate, call and assign."""
+"""scikit-learn estimators: they store, validate, call and assign."""

@@ -34,7 +34,7 @@ def cluster(
     ----------
     data : path, DataFrame, array or AnnData
         A file is read as the command reads it, a column that names rows included. Of an AnnData `obsm["X_pca"]` is
-        clustered, or X if it is narrow; labels are written into `obs["coaltree"]`, how sure they are into
+        clustered, or X if it is narrow; labels are written into `obs["coaltree"]`, their probabilities into
         `obs["coaltree_sure"]`, and tree, supports and parameters into `uns["coaltree"]`.
     columns : "auto", dict or path of a TOML file
         What columns are, as in `CoalescentClustering`.
@@ -94,7 +94,7 @@ def _fit(
 
 
 def write_back(data: Any, model: CoalescentClustering, key: str = KEY) -> None:
-    """Write labels and how sure they are into obs, tree, supports and parameters into uns, of an AnnData."""
+    """Write labels and their probabilities into obs, tree, supports and parameters into uns, of an AnnData."""
     import pandas as pd
 
     levels = [str(k + 1) for k in range(model.n_clusters_)] + ["outlier"] * bool((model.labels_ < 0).any())

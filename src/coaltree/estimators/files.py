@@ -36,7 +36,7 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
     arrays = {name: getattr(model, name) for name in (*_FITTED, *_CLUSTERS, *_DRAWS)}
     arrays |= {name: getattr(model, name) for name in _OWN_NOISE if getattr(model, name) is not None}
     arrays["covariance_"], arrays["incomplete_"] = model.compact_covariance_, model.incomplete_
-    if model.leaf_noises_.strides[1] == 0:  # one number a tree
+    if model.leaf_noises_.strides[1] == 0:  # one number per tree
         arrays["leaf_noises_"] = model.leaf_noises_[:, :1]
     arrays |= {f"posterior/{name}": getattr(model.posterior_, name) for name in _POSTERIOR}
     arrays |= {f"trace/{name}": values for name, values in model.trace_.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-# A chain's iterations, warm-up and draws together: as many as MOST_MOVES regrafts make (about 20 seconds a chain), but
+# A chain's iterations, warm-up and draws together: as many as MOST_MOVES regrafts make (some 20 s per chain), but
 # no fewer and no more than these.
 MOST_MOVES = 1_200_000
 FEWEST_ITERATIONS, MOST_ITERATIONS = 150, 700

@@ -1,4 +1,4 @@
-r"""Heavy-tailed leaf noise: every row has a noise of its own, so that rows that fit badly cannot bend the tree.
+r"""Heavy-tailed leaf noise: every row has a noise of its own, so that rows that fit badly cannot distort the tree.
 
 The noise of row i is s_i = s₀ w_i with
 

@@ -251,7 +251,7 @@ def run(
     n = len(leaf_noise)
     code = METHODS[choose_merging(method, n, d)]
     path = retain(retained)
-    # Distances and what is remembered of pairs; lists of 16 bytes a pair, trees, and the rest of a slot.
+    # Distances and what is remembered of pairs; lists of 16 bytes per pair, trees, and the rest of a slot.
     listed = 16 * {TPOST: ROOM, SMC1: RACE_ROOM}.get(code, 0)
     check_particles(n, n_particles, per_pair=16 if code in CACHED else 8, per_leaf=listed + 80)
     state = start(eps, leaf_noise, n_particles, rng, with_cache=code in CACHED)

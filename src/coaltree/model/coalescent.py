@@ -46,7 +46,7 @@ def sample_tree(n: int, random_state: RandomState = None, *, names: Iterable[str
     random_state : int, Generator, …
         Seed.
     names : iterable of str, optional
-        One distinct name a leaf.
+        One distinct name per leaf.
 
     Returns
     -------

@@ -11,8 +11,8 @@ r"""Models of columns: how what is seen in a cell follows from latent coordinate
 | `categorical` | L − 1 | the largest of the L utilities V z, V the corners of a simplex |
 
 What is seen of the last three does not change if z and its cutpoints are multiplied by a number, so their coordinates
-have variance 1 a unit of time: `unit` columns. The others have a scale, and their variance is learned. As the root of a
-tree has a flat prior, a column's location is free and the first cutpoint is 0; gaps between cutpoints are exponential
+have variance 1 per unit of time: `unit` columns. The others have a scale, and their variance is learned. The root of a
+tree has a flat prior, so locations are free and the first cutpoint is 0; gaps between cutpoints are exponential
 with mean 4/L. Latent coordinates get the leaf noise like all others.
 """
 

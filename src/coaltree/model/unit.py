@@ -1,6 +1,6 @@
 r"""Families of Φ where some coordinates have variance 1: those of binary, ordinal and categorical columns.
 
-What is seen of such a column does not depend on the scale of its coordinates, so the scale is set to 1 a unit of time.
+What is seen of such a column does not depend on the scale of its coordinates, so it is set to 1 per unit of time.
 `UnitDiagonal` is "spherical" or "diagonal" with the others learned. `UnitWishart` is a full matrix with ones on part of
 its diagonal: the prior of `HuangWand`, whose standard deviations are flat in their logarithm, seen at those ones.
 """

@@ -1,1 +1,1 @@
-"""What is said of weighted trees: the ensemble, its consensus, predictions, diagnostics."""
+"""Summaries of weighted trees: the ensemble, its consensus, predictions, diagnostics."""

@@ -17,7 +17,7 @@ from coaltree.validation import check_fraction
 def clade_notes(posterior: TreePosterior, tree: Tree, level: float = 0.95, digits: int = 6) -> list[str]:
     """One comment a merge of `tree`; clades that no tree of the posterior holds have only support and height.
 
-    With a single tree in the posterior there is nothing but the height: it tells neither support nor spread.
+    With a single tree in the posterior there is only the height: one tree has neither support nor spread.
     """
     if not 0.0 < check_fraction(level, "level") < 1.0:
         raise ValueError(f"level must be between 0 and 1, got {level}.")

@@ -1,4 +1,4 @@
-r"""Which columns set the two sides of a split apart, and how sure that is.
+r"""Which columns set the two sides of a split apart, and how certain that is.
 
 Given a tree and coordinates, each side of a merge has a message about the value of its own top node, N(m, s Φ). In
 coordinate j the sides differ by δ = m₁ − m₂, known within √((s₁ + s₂) Φ_jj), so the sign is right with probability

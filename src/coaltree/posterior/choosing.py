@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 LEARN, ROBUST = "learn", "robust"
 # A short chain has this share of the iterations of a long one, and at least so many; half of them are warm-up.
 PILOT_SHARE, FEWEST_ITERATIONS = 0.25, 100
-# A full matrix needs so many rows a column to be worth a try, and more columns than this are too many for factors.
+# A full matrix needs so many rows per column to be worth trying, and more columns than this are too many for factors.
 ROWS_PER_COLUMN, MOST_COLUMNS = 1.5, 400
 
 

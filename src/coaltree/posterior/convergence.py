@@ -32,7 +32,7 @@ JUDGED = ("log_joint", "log_scale", "leaf_noise")
 
 
 class Convergence(NamedTuple):
-    """What the chains say about themselves. NaN where there are too few draws, or only one chain, to tell."""
+    """What the chains say about themselves. NaN where there are too few draws, or only one chain, to judge."""
 
     r_hat: dict[str, float]
     bulk_ess: dict[str, float]
@@ -45,7 +45,7 @@ class Convergence(NamedTuple):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is amiss, in plain words, with what to do; nothing if all is well."""
+        """What is wrong, in plain words, and what to do; empty if nothing is."""
         told = []
         worst = max(self.r_hat, key=lambda name: _or(self.r_hat[name], 0.0))
         if _or(self.r_hat[worst], 0.0) > MOST_R_HAT:
@@ -67,7 +67,7 @@ class Convergence(NamedTuple):
             )
         if not told and self.n_draws < FEWEST:
             return (
-                f"Not known to have converged: {self.n_draws} draw(s) per chain are too few to tell. Keep more draws.",
+                f"Not known to have converged: {self.n_draws} draw(s) per chain are too few to judge. Keep more draws.",
             )
         if not told:
             return ()
@@ -87,7 +87,7 @@ class Convergence(NamedTuple):
         return "Give a longer warmup and more draws."
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON values: None where there is nothing to tell."""
+        """Return JSON values: None where a number is not defined."""
 
         def plain(value: Any) -> Any:
             if isinstance(value, dict):

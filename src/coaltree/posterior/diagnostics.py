@@ -20,7 +20,7 @@ FEWEST = 8
 def effective_size(draws: Floats, method: str = "bulk") -> float:
     """ArviZ's effective sample size of draws (C, I) of C chains, "bulk" or "tail".
 
-    NaN for fewer than eight draws a chain, and where they are constant or not finite: they do not tell.
+    NaN for fewer than eight draws per chain, and for draws that are constant or not finite: they say nothing.
     """
     if draws.shape[1] < FEWEST or not np.isfinite(draws).all() or np.ptp(draws) == 0.0:
         return math.nan
@@ -54,7 +54,7 @@ def effective_sample_size(x: npt.ArrayLike) -> Any:
     Returns
     -------
     float or array (…)
-        NaN for fewer than eight draws, and for chains that are constant or not finite: they do not tell.
+        NaN for fewer than eight draws, and for chains that are constant or not finite: they say nothing.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-r"""One grid of times a tree, for all points that may join it.
+r"""One grid of times per tree, for all points that may join it.
 
 Along an edge the mass of a place is exp(−Λ(t)) g(t), g = v^(−d/2) exp(−ε/2v). The first factor is the tree's: it has a
 kink at each merge, and is the same for every point. The second is smooth, on the scale of v. So each edge is cut into

@@ -89,7 +89,7 @@ def learn_posterior(
     """Learn the covariance and the leaf noise together with the tree, for any number of rows.
 
     Markov chains on trees, covariance and noise together, from different starts. Each kept draw is a tree with the
-    covariance and the noise it was drawn with, so that supports do not take for known what was learned. An iteration
+    covariance and the noise it was drawn with, so supports account for the uncertainty of both. An iteration
     takes time that grows as n log n. A warning says if the chains have not converged.
 
     Parameters
@@ -98,16 +98,16 @@ def learn_posterior(
         One row per leaf. Missing entries are NaN: they are integrated out under a diagonal covariance, drawn with the
         rest under a full one, and returned as `completed`.
     covariance : {"spherical", "diagonal", "wishart", "factors", "auto"}, array (d, d) or (d,), kernel or family
-        What is known of Φ. A scikit-learn kernel is a Gaussian process over `coordinates` of the d columns. "wishart"
+        The form of Φ. A scikit-learn kernel is a Gaussian process over `coordinates` of the d columns. "wishart"
         learns a full matrix; with n ≤ d rows its prior decides what the data cannot, and a warning says so. "factors"
         learns a few common factors and a variance for each column. "auto" runs short chains with each that suits the
-        table and takes the one with the highest leave-one-out density, which `compared` tells of.
+        table and takes the one with the highest leave-one-out density (`compared`).
     coordinates : array-like (d, p), optional
         Where the columns lie, for a kernel.
     leaf_noise : "learn", "robust", "auto", float or array-like (n,)
         Variance of each leaf in units of Φ; learned under an Exponential(1) prior by default. "robust" gives every row
-        a noise of its own around it, with heavy tails that are learned too, so that rows that fit badly do not bend
-        the tree; `surprise` tells how badly. "auto" compares the two.
+        a noise of its own around it, with heavy tails that are learned too, so that rows that fit badly do not distort
+        the tree; `surprise` says how badly. "auto" compares the two.
     n_draws : int, optional
         Trees kept, of all chains together.
     warmup : int, optional
@@ -115,17 +115,17 @@ def learn_posterior(
     n_chains : int, optional
         Chains, each from a start of its own. Default: 2.
     thin : int, optional
-        Iterations of a chain between two kept draws. Defaults of all four are by the number of rows, in
+        Iterations of a chain between two kept draws. Defaults of all four depend on the number of rows, in
         `coaltree.inference.effort`: 234 and 200 draws four iterations apart for up to 1 700 rows, 100 and 100 for many.
     method : {"auto", "greedy"}
         "auto" samples. "greedy" builds the greedy tree (rule "peak") at the current covariance and noise instead, in
         every iteration, and the last one is the only tree returned.
     n_jobs, random_state, names
-        As in `sample_posterior`; chains run side by side in threads, or wherever joblib is told to.
+        As in `sample_posterior`; chains run side by side in threads, or through joblib's configured backend.
     progress : bool
-        Show a progress bar. Ctrl-C ends the learning early and uses what is done.
+        Show a progress bar. Ctrl-C ends the run early and returns what has been drawn.
     checkpoint : path, optional
-        File (.npz) that follows the learning. A run that was stopped goes on from it to the identical result, and a
+        File (.npz) that follows the learning. A stopped run continues from it to the identical result, and a
         finished one can be extended by a larger n_draws.
     neighbors : int, optional
         With ``method="greedy"``: consider only this many nearest neighbours of every cluster, as in `greedy_tree`.

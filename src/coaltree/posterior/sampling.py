@@ -36,8 +36,8 @@ def sample_posterior(
     """Sample trees from their posterior given data, by sequential Monte Carlo.
 
     Every particle holds the squared distances of its clusters: M particles over n leaves take 4 n² M bytes and up to
-    1 kB a leaf and particle more, which is asked for before anything is allocated. With islands each needs that for its
-    own share of the particles only.
+    1 kB more per leaf and particle, which is checked before anything is allocated. With islands, each needs this only
+    for its own share of the particles.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def sample_posterior(
         Variance of each leaf around its true value, in units of the covariance. Needed if rows are duplicates.
     ess_threshold : float
         Resample when the effective sample size falls below this fraction of M. Consider 0 for "smc1": the weight of
-        a pair that waits is not known before it merges, so that weights on the way say little of those at the end.
+        a pair that waits is not known before it merges, so intermediate weights say little about the final ones.
     n_jobs : int, optional
         Threads over particles, or islands at a time; −1 for all cores. The result does not depend on it.
     random_state : int, Generator, …
@@ -66,7 +66,7 @@ def sample_posterior(
     progress : bool
         Show a progress bar.
     n_islands : int
-        Split the particles into this many independent runs, which need nothing of each other and are combined with
+        Split the particles into this many independent runs, which are combined with
         proper weights. They go through joblib: within ``joblib.parallel_config(backend="dask")`` they spread over a
         cluster. The result depends on their number, but not on where or how many at a time they run.
 

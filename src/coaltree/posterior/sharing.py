@@ -1,7 +1,7 @@
 """Who shares a cluster, for any number of rows: of chosen rows, and on average within clusters and between.
 
 `TreePosterior.coclustering` is an (n, n) matrix. What is asked of it where rows are many takes O(n) for each tree: the
-cut of a tree is one label a row, and the table of labels against labels counts the pairs.
+cut of a tree is one label per row, and the table of labels against labels counts the pairs.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def _warnings(found: Application) -> list[Any]:
         blocks.append(
             note(
                 f"Only {_codes(found)} codes of the model occur in these records. They may be of other vocabularies: "
-                "the scores are of little worth until codes are mapped.",
+                "the scores mean little until codes are mapped.",
                 kind="warning",
             )
         )

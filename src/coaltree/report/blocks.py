@@ -74,7 +74,7 @@ def table(
     Parameters
     ----------
     rows : sequence of mappings
-        One mapping from column to value a row; a value that is missing, None or NaN shows as a dash.
+        One mapping from column to value per row; a value that is missing, None or NaN shows as a dash.
     caption : str
         What the table tells.
     columns : sequence of str, optional

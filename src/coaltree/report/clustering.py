@@ -55,7 +55,7 @@ _TOGETHER = (
 
 @dataclass(frozen=True, kw_only=True)
 class ClusteringResult:
-    """What a report of a clustering tells of.
+    """What the report of a clustering shows.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ def _together_blocks(result: ClusteringResult) -> list[Block]:
     ]
 
 
-# ---- how sure
+# ---- how certain
 
 
 def _diagnostic_blocks(result: ClusteringResult) -> list[Block]:
@@ -317,7 +317,7 @@ def _n_supported(result: ClusteringResult) -> int | str:
 def _verdict(result: ClusteringResult) -> Block:
     if len(result.posterior) == 1:
         return note(
-            "There is one tree only, so there are no supports, nothing here tells of doubt, and the matrix above is "
+            "There is one tree only, so there are no supports, nothing here shows uncertainty, and the matrix above is "
             "certain by construction. Sample trees to learn what to believe.",
             kind="warning",
         )
@@ -362,6 +362,6 @@ def _overlay(result: ClusteringResult) -> Block:
     return figure(
         fig,
         alt="Trees of the posterior drawn over each other: where they agree the lines are dark.",
-        caption=f"{trees} trees of the posterior over each other; black: the tree of this page. Haze is doubt.",
+        caption=f"{trees} trees of the posterior over each other; black: the tree of this page. Haze is uncertainty.",
         pixels=True,
     )

@@ -175,7 +175,7 @@ def _summary(result: StudyResult) -> list[str]:
     if result.separation is not None:
         best = result.separation.best
         sentences.append(
-            f"The node of the outcome tree chosen to foretell cost is {result.node_name(best)}: the rank correlation "
+            f"The node of the outcome tree chosen to predict cost is {result.node_name(best)}: the rank correlation "
             f"of its risk and training cost is {result.separation.rank_correlation[best]:.3f}, the highest "
             f"of any node {result.separation.rank_correlation.max():.3f}."
         )
@@ -267,7 +267,7 @@ def _comparison_blocks(result: StudyResult) -> list[Any]:
 def _tree_caption(result: StudyResult) -> str:
     caption = "Outcomes whose risks are alike merge early. Dots: posterior support of the clade, in per cent."
     if result.separation is not None:
-        caption += " Circle: the node chosen to foretell cost."
+        caption += " Circle: the node chosen to predict cost."
     return caption
 
 

@@ -47,7 +47,7 @@ _FORMATS = {"AUROC": ".3f", "AUPRC": ".3f", "Brier": ".4f", "log loss": ".4f", "
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionResult:
-    """What a report of a regression tells of.
+    """What the report of a regression shows.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class RegressionResult:
     stack : Stack, optional
         What was learned with features="auto".
     needs : tuple of mappings
-        What a table of new rows must hold: one row a column.
+        What a table of new rows must hold: one row per column.
     """
 
     title: str

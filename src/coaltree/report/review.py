@@ -117,7 +117,7 @@ def review_sections(review: Review | None, figures: dict[str, Figure], level: fl
                 [
                     text(
                         "Coefficients of the regressors that weigh most, in probits per standard deviation, with "
-                        f"{level:.0%} posterior intervals. They tell what goes with an outcome in these records, not "
+                        f"{level:.0%} posterior intervals. They show what goes with an outcome in these records, not "
                         "what causes it."
                     ),
                     table(review.drivers, "Regressors with the largest coefficients, fitted to all training subjects"),
