@@ -160,6 +160,8 @@ def test_no_page_asks_for_the_network():
 # ---- code
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("page", "number"),
     [(page, i) for page, text in sorted(PAGES.items()) for i in range(len(blocks("python", text)))],
