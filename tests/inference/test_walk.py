@@ -135,6 +135,8 @@ def test_alternating_data_and_tree_keeps_the_prior():
 # ---- against the full survey
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_supports_are_those_of_the_full_survey():
     n, d, n_draws = 60, 6, 800
     rng = np.random.default_rng(seed(5))
@@ -156,6 +158,8 @@ def test_supports_are_those_of_the_full_survey():
     assert np.all(gap < 5 * np.sqrt(means.var(axis=1, ddof=1).sum(axis=0) / 20))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_another_noise_has_other_supports():
     """Negative control of the comparison: how far supports are apart when the target is another."""
     n, d = 60, 6

@@ -16,7 +16,7 @@ from coaltree.posterior import predict
 from coaltree.validation import check_covariance
 from tests.seeds import seed
 
-N, D = 60, 5000
+N, D = 40, 4000
 VARIANCES = np.array([0.5, 2.0, 1.0, 4.0])
 MATRIX = np.diag(VARIANCES) + 0.1
 NOISE = np.linspace(0.05, 0.2, 12)
@@ -213,9 +213,9 @@ def test_an_iteration_forms_nothing_square(name, gaps, wide):
     family = Fixed(np.ones(D)) if name == "fixed" else as_family(name)
 
     def learn_a_little():
-        learned = ct.learn_posterior(X, family, n_draws=2, warmup=1, thin=1)
+        learned = ct.learn_posterior(X, family, n_draws=1, n_chains=1, warmup=1, thin=1)
         assert np.isfinite(learned.posterior.log_joint).all()
-        assert learned.covariances.shape == (1 if name == "fixed" else 2, D)
+        assert learned.covariances.shape == (1, D)
 
     assert peak_of(learn_a_little) < BOUND
 

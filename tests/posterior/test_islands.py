@@ -79,6 +79,8 @@ def test_islands_are_checked():
         ct.sample_posterior(X, n_islands=0)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore")
 def test_a_lost_machine_changes_nothing():
     X = np.random.default_rng(2).normal(size=(150, 3))

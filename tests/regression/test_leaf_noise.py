@@ -26,7 +26,7 @@ def kernel(hyper, theta, likelihood, rng):
 
 @pytest.mark.parametrize("n_outcomes", [2, 4])
 def test_the_joint_distribution_stays(n_outcomes):
-    assert np.abs(drift(kernel, n_outcomes, 600, 50)).max() < LIMIT
+    assert np.abs(drift(kernel, n_outcomes, 400, 50)).max() < LIMIT
 
 
 @pytest.mark.parametrize(("broken", "by"), [("log_evidence", 0.0), ("expansion", (0.0, None))])

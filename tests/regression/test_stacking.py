@@ -128,8 +128,10 @@ def test_noise_is_left_to_the_linear_model_or_costs_nothing():
     assert np.all(auto < linear + 0.06)
 
 
-def test_one_outcome_one_class_and_threads():
+def test_one_outcome_one_class_and_threads(monkeypatch):
     X, Y = bent(120, np.random.default_rng(seed(86)))
+    monkeypatch.setattr("coaltree.estimators.probit.FOLD_ITERATIONS", 20)
+    monkeypatch.setattr("coaltree.estimators.probit.FOLD_BURN_IN", 10)
     options = {"n_iter": 20, "burn_in": 10, "n_chains": 2, "random_state": 0, "features": "auto"}
     alone = CoalescentProbit(**options).fit(X, Y[:, 0])
     assert alone.predict_proba(X).shape == (120, 2)

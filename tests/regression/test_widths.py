@@ -26,7 +26,7 @@ def kernel(move, family=PRIOR.family):
 
 @both
 def test_the_joint_distribution_stays(move):
-    assert np.abs(drift(kernel(move), 4, 800, 30)).max() < LIMIT
+    assert np.abs(drift(kernel(move), 4, 600, 30)).max() < LIMIT
 
 
 def test_another_prior_is_noticed():
