@@ -254,7 +254,7 @@ def test_greedy_tree_of_an_incomplete_table(tmp_path):
     assert "posterior=" not in annotated
     rows = read_csv(tmp_path / "out" / "linkage.csv")
     assert len(rows) == 19
-    assert {row[key] for row in rows for key in ("support", "time_low", "time_high")} == {""}
+    assert {row[key] for row in rows for key in ("support", "support_error", "time_low", "time_high")} == {""}
 
 
 def test_many_rows_have_files_of_a_bounded_size(tmp_path, monkeypatch):

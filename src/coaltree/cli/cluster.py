@@ -208,15 +208,16 @@ def _write(
             for name, c, share in zip(table.ids, labels, fitted.probabilities, strict=True)
         ),
     )
-    told: list[tuple[Any, ...]] = [("", "", "")] * (tree.n_leaves - 1)  # of one tree alone
+    told: list[tuple[Any, ...]] = [("",) * 4] * (tree.n_leaves - 1)  # of one tree alone
     if support is not None:
+        numbers = zip(support.tolist(), post.support_error(tree).tolist(), intervals.tolist(), strict=True)
         told = [
-            (f"{share:.4f}", *("" if end != end else end for end in ends))
-            for share, ends in zip(support.tolist(), intervals.tolist(), strict=True)
+            (f"{share:.4f}", f"{error:.4f}", *("" if end != end else end for end in ends))
+            for share, error, ends in numbers
         ]
     _write_csv(
         folder / LINKAGE,
-        ("left", "right", "time", "size", "support", "time_low", "time_high"),
+        ("left", "right", "time", "size", "support", "support_error", "time_low", "time_high"),
         (
             (int(left), int(right), when, int(size), *rest)
             for (left, right, when, size), rest in zip(tree.to_linkage().tolist(), told, strict=True)
