@@ -110,6 +110,8 @@ def test_files_agree_with_each_other(run, summary):
     linkage = read_csv(out / "linkage.csv")
     Z = [[float(row[key]) for key in ("left", "right", "time", "size")] for row in linkage]
     assert ct.Tree.from_linkage(Z, names=post.names) == make_hierarchy(post).tree
+    errors = [float(row["support_error"]) for row in linkage]
+    np.testing.assert_allclose(errors, post.support_error(make_hierarchy(post).tree), atol=1e-4)
     labels = read_csv(out / "labels.csv")
     assert [row["id"] for row in labels] == list(post.names)
     found = np.array([int(row["cluster"]) for row in labels])
