@@ -74,8 +74,8 @@ def _numbers(column):
         return None
 
 
-def subsample(X, y, n_rows, seed):
-    """Standardised columns of about n_rows rows, classes in proportion, each with two rows or more."""
+def subsample(X, y, n_rows, seed, standardise=True):
+    """Columns, standardised, of about n_rows rows, classes in proportion, each with two rows or more."""
     rng = np.random.default_rng(seed)
     share = min(1.0, n_rows / len(y))
     rows = []
@@ -85,4 +85,4 @@ def subsample(X, y, n_rows, seed):
     rows = rng.permutation(np.concatenate(rows))
     X = X[rows]
     X = X[:, X.std(axis=0) > 1e-12]
-    return StandardScaler().fit_transform(X), np.unique(y[rows], return_inverse=True)[1]
+    return StandardScaler().fit_transform(X) if standardise else X, np.unique(y[rows], return_inverse=True)[1]

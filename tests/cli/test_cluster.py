@@ -109,6 +109,8 @@ def test_files_agree_with_each_other(run, summary):
     linkage = read_csv(out / "linkage.csv")
     Z = [[float(row[key]) for key in ("left", "right", "time", "size")] for row in linkage]
     assert ct.Tree.from_linkage(Z, names=post.names) == make_hierarchy(post).tree
+    errors = [float(row["support_error"]) for row in linkage]
+    np.testing.assert_allclose(errors, post.support_error(make_hierarchy(post).tree), atol=1e-4)
     labels = read_csv(out / "labels.csv")
     assert [row["id"] for row in labels] == list(post.names)
     found = np.array([int(row["cluster"]) for row in labels])
@@ -253,7 +255,7 @@ def test_greedy_tree_of_an_incomplete_table(tmp_path):
     assert "posterior=" not in annotated
     rows = read_csv(tmp_path / "out" / "linkage.csv")
     assert len(rows) == 19
-    assert {row[key] for row in rows for key in ("support", "time_low", "time_high")} == {""}
+    assert {row[key] for row in rows for key in ("support", "support_error", "time_low", "time_high")} == {""}
 
 
 def test_many_rows_have_files_of_a_bounded_size(tmp_path, monkeypatch):

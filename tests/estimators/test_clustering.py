@@ -1,5 +1,7 @@
 """`CoalescentClustering` as its users meet it."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import is_valid_linkage
@@ -13,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import coaltree as ct
 from coaltree import CoalescentClustering, memory
+from coaltree.estimators.inputs import notes_on
 
 QUICK = {"n_iter": 5, "burn_in": 2, "n_particles": 8, "random_state": 0}
 X, CLASSES = make_blobs(36, n_features=4, centers=3, random_state=1)
@@ -226,6 +229,9 @@ def test_neighbours_that_make_no_sense(changed, message):
 # ---- tables that are hard to cluster
 
 
+WIDE = "More columns (101) than rows (40): a full Φ cannot be learned from them."
+
+
 def two_groups(n=40, d=3):
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(n, d))
@@ -245,6 +251,33 @@ def test_columns_that_tell_little(columns):
     model = CoalescentClustering(n_draws=30, warmup=60, random_state=0).fit(np.column_stack([rows, more]))
     assert model.n_clusters_ == 2
     assert adjusted_rand_score(groups, model.labels_) > 0.8
+    note = model.column_notes_[0]
+    told = {
+        "constant": "Constant.*column.s. 3. Drop",
+        "duplicated": "Copies of other columns.* 3, 4. ",
+        "collinear": "linear combination",
+        "more than rows": "Copies of other columns.* 100. ",
+    }
+    assert re.search(told[columns], note)
+    assert model.column_notes_[1:] == (() if columns != "more than rows" else (WIDE,))
+
+
+def test_notes_on_a_table():
+    """What is amiss is told, whatever the unit or the direction of a copy; nothing is told of a good table."""
+    rng = np.random.default_rng(6)
+    rows = rng.normal(size=(30, 3))
+    model = CoalescentClustering()
+    assert notes_on(model, rows) == ()
+    (note,) = notes_on(model, np.column_stack([rows, 5.0 - 0.1 * rows[:, 1]]))
+    assert "Copies of other columns, up to unit and sign: 3." in note
+    assert notes_on(model, np.column_stack([rows, rows[:, 1] + 1e-3 * rows[:, 2] ** 2])) == ()
+    gaps = np.where(rng.random(rows.shape) < 0.1, np.nan, rows)
+    assert notes_on(model, gaps) == ()
+    assert "Copies" in notes_on(model, np.column_stack([gaps, gaps[:, 0]]))[0]
+    (note,) = notes_on(model, np.round(rows))
+    assert "share values in 3 of 3 columns" in note
+    assert 'columns="auto"' in note
+    assert notes_on(CoalescentClustering(metric="precomputed"), np.zeros((3, 3))) == ()
 
 
 def test_outliers_in_a_tenth_of_the_rows():

@@ -25,10 +25,13 @@ POSTERIOR = ct.TreePosterior(
 
 def test_notes_by_hand():
     first, root = clade_notes(POSTERIOR, TREES[0], level=0.5)
-    assert first == "&posterior=0.75,height=1,height_mean=1.33333,height_median=1,height_50%_HPD={1,1}"
-    assert root == "&posterior=1,height=4,height_mean=5.5,height_median=4,height_50%_HPD={4,4}"
+    # Weights ½, ¼, ¼ are worth 8/3 trees: Beta(3, 5/3) has the standard deviation √(5 / (14/3)² / (17/3)).
+    assert first == (
+        "&posterior=0.75,posterior_error=0.2,height=1,height_mean=1.33333,height_median=1,height_50%_HPD={1,1}"
+    )
+    assert root == "&posterior=1,posterior_error=0,height=4,height_mean=5.5,height_median=4,height_50%_HPD={4,4}"
     unknown = ct.Tree([[0, 2], [1, 3]], [1.0, 2.0])
-    assert clade_notes(POSTERIOR, unknown)[0] == "&posterior=0,height=1"
+    assert clade_notes(POSTERIOR, unknown)[0] == "&posterior=0,posterior_error=0.17,height=1"
 
 
 @pytest.mark.parametrize("level", [0.3, 0.8, 0.95])

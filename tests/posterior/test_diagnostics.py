@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from coaltree.posterior.diagnostics import effective_sample_size, r_hat
+from coaltree.posterior.diagnostics import effective_sample_size, effective_size, effective_sizes, r_hat
 from tests.seeds import seed
 
 N_CHAINS = 60
@@ -70,3 +70,17 @@ def test_chains_that_do_not_tell(x):
 def test_a_number_is_no_chain():
     with pytest.raises(ValueError, match="x must have one row per draw"):
         effective_sample_size(3.0)
+
+
+def test_sizes_of_many_are_those_of_arviz():
+    x = np.stack([ar1(rho, 400, 2, k).T for k, rho in enumerate([0.0, 0.5, 0.9, -0.4])], axis=2)
+    there = np.stack([x[..., 1] > 0.0, x[..., 2] > 1.0], axis=2).astype(float)  # a clade that comes and goes
+    apart = np.broadcast_to(np.array([[1.0], [0.0]]), (2, 400)) + 1e-6 * x[..., 0]
+    draws = np.concatenate([x, there, apart[..., None], np.ones((2, 400, 1))], axis=2)
+    found = effective_sizes(draws)
+    wanted = [effective_size(draws[..., k], "mean") for k in range(draws.shape[2])]
+    np.testing.assert_allclose(found, wanted, rtol=0.1)  # ArviZ adds half a pair more
+    assert found[2] < 0.2 * found[0]
+    assert found[-2] < 5.0  # chains that disagree are worth little, however long
+    assert np.isnan(found[-1])
+    assert np.isnan(effective_sizes(draws[:, :7])).all()

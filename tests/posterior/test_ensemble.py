@@ -16,6 +16,7 @@ from coaltree.tree import Tree
 from tests.reference import posteriors as reference
 from tests.reference.posteriors import make_posterior, noisy_posterior, unrelated_posterior
 from tests.reference.trees import caterpillar, random_tree
+from tests.seeds import seed
 
 ARRAYS = ("children", "times", "weights", "log_joint", "ess_per_step")
 NAMES = tuple("abcdefghij")
@@ -450,3 +451,51 @@ def test_invalid_contents_with_a_valid_checksum(tmp_path, posterior):
     storage.write(path, {"weights": posterior.weights}, {"names": None})
     with pytest.raises(ValueError, match="does not hold a valid posterior"):
         TreePosterior.load(path)
+
+
+# ---- errors of supports
+
+AB, BC = [[0, 1], [2, 3]], [[1, 2], [0, 3]]  # two trees of three leaves
+
+
+def by_turns(there, n_chains=2):
+    """Posterior of chains whose draws hold the clade {0, 1} where `there`, (C, I), says so."""
+    flat = np.asarray(there).ravel()
+    return TreePosterior(
+        children=[AB if each else BC for each in flat],
+        times=np.tile([1.0, 2.0], (len(flat), 1)),
+        weights=np.full(len(flat), 1.0 / len(flat)),
+        log_evidence=np.nan,
+        log_joint=np.zeros(len(flat)),
+        ess_per_step=[1.0, 1.0],
+        info={"n_chains": n_chains},
+    )
+
+
+def test_error_of_a_support_is_its_spread_over_seeds():
+    """Clades that come and go slowly: two states, each left with probability .05, so that 19.5 draws are worth one."""
+    tree, leave, n_draws = Tree(AB, [1.0, 2.0]), 0.05, 200
+    rng = np.random.default_rng(seed(3))
+    supports, errors = [], []
+    for _ in range(120):
+        first = rng.integers(2, size=(2, 1))
+        changes = np.cumsum(rng.random((2, n_draws)) < leave, axis=1)
+        posterior = by_turns((first + changes) % 2)
+        supports.append(posterior.clade_support(tree)[0])
+        errors.append(posterior.support_error(tree)[0])
+    spread = np.sqrt(np.mean((np.array(supports) - 0.5) ** 2))
+    ratio = np.sqrt(np.mean(np.square(errors))) / spread
+    assert 0.75 < ratio < 1.35  # the spread is known within 6 %; a size from dependent draws within 20 %
+    independent = 0.5 / np.sqrt(2 * n_draws)
+    assert independent / spread < 0.4  # draws counted one by one would not do
+
+
+def test_error_where_draws_agree_or_chains_do_not():
+    tree = Tree(AB, [1.0, 2.0])
+    always = by_turns(np.ones((2, 50), bool)).support_error(tree)
+    assert always == pytest.approx([np.sqrt(101.0 / 103.0) / 102.0, 0.0])  # Beta(101, 1); the root is certain
+    apart = by_turns(np.repeat([[True], [False]], 50, axis=1))
+    assert apart.clade_support(tree)[0] == pytest.approx(0.5)
+    assert apart.support_error(tree)[0] > 0.15
+    few = by_turns([[True, False, True]], n_chains=1).support_error(tree)[0]
+    assert few > 0.15

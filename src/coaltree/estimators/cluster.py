@@ -102,9 +102,11 @@ def write_back(data: Any, model: CoalescentClustering, key: str = KEY) -> None:
     data.obs[key] = pd.Categorical(shown, categories=levels)
     data.obs[f"{key}_sure"] = model.probabilities_
     posterior, tree = model.posterior_, model.tree_
+    none = np.full(tree.n_leaves - 1, np.nan)
     data.uns[key] = {
         "linkage": tree.to_linkage(),
-        "support": posterior.clade_support(tree) if len(posterior) > 1 else np.full(tree.n_leaves - 1, np.nan),
+        "support": posterior.clade_support(tree) if len(posterior) > 1 else none,
+        "support_error": posterior.support_error(tree) if len(posterior) > 1 else none,
         "newick": tree.to_newick(),
         "leaf_order": np.asarray(tree.leaf_order()),
         "params": {name: str(value) for name, value in posterior.info.items()},

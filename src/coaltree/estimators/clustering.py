@@ -145,7 +145,8 @@ class CoalescentClustering(
     completed_ : array (n, d)
         The table with missing entries filled in; latent coordinates of a mixed one, of which `covariance_` is too.
     columns_, column_notes_
-        What the columns of a mixed table were taken for, as `Columns` or None, and in words.
+        What the columns of a mixed table were taken for, as `Columns` or None, and in words; of a table of numbers the
+        notes say which columns are constant, copies of others or tied.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -239,7 +240,7 @@ class CoalescentClustering(
         )
         self.mixed_ = learned.mixed
         self.columns_ = None if guessed is None else guessed.columns
-        self.column_notes_ = () if guessed is None else guessed.notes
+        self.column_notes_ = inputs.notes_on(self, rows) if guessed is None else guessed.notes
         self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
         self.compact_covariance_, self.leaf_noise_ = learned.middle.compact(), learned.leaf_noise
         self.covariances_, self.leaf_noises_ = learned.covariances, learned.leaf_noises

@@ -115,7 +115,7 @@ def _restore(contents: dict[str, Any], model: Any) -> None:
     model.n_features_in_ = contents["n_features_in"]
     model.mixed_ = restore_mixed(contents.get("columns"), contents.get("column_notes", ()), part("mixed/"))
     model.columns_ = None if model.mixed_ is None else model.mixed_.columns
-    model.column_notes_ = () if model.mixed_ is None else model.mixed_.notes
+    model.column_notes_ = tuple(map(str, contents.get("column_notes", ())))
     if contents["features"]:
         model.feature_names_in_ = np.array(contents["features"], dtype=object)
     if contents["cluster_scores"]:

@@ -8,11 +8,18 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import validate_data
 
+from coaltree.frame import listed
 from coaltree.inference.effort import N_CHAINS
+from coaltree.posterior.choosing import collinear
 from coaltree.posterior.embedding import embed
 from coaltree.validation import check_choice, check_count
 
 Floats = npt.NDArray[np.float64]
+
+# Of more columns, linear combinations are not looked for.
+MOST_COLLINEAR = 500
+# A column with fewer distinct values than this share of the rows has ties; of fewer rows that may be chance.
+FEW_VALUES, FEWEST_FOR_TIES = 0.7, 10
 
 
 def check_table(model: Any, X: Any) -> Floats:
@@ -30,6 +37,42 @@ def check_table(model: Any, X: Any) -> Floats:
         shown = getattr(model, "feature_names_in_", np.arange(table.shape[1]))[empty].tolist()
         raise ValueError(f"X must have a value in every column, but these are all NaN: {shown}. Drop them.")
     return table
+
+
+def notes_on(model: Any, table: Floats) -> tuple[str, ...]:
+    """Say of a table of numbers, in words, what makes its tree less to be trusted than it looks."""
+    if model.metric == "precomputed":
+        return ()
+    n, d = table.shape
+    shown: list[Any] = getattr(model, "feature_names_in_", np.arange(d)).tolist()
+    spread = np.nanmax(table, axis=0) - np.nanmin(table, axis=0)
+    varying = np.flatnonzero(spread > 0.0)
+    told = []
+    if len(varying) < d:
+        same = listed([shown[j] for j in np.flatnonzero(spread == 0.0)])
+        told.append(f"Constant, so that they tell nothing of the tree: column(s) {same}. Drop them.")
+    # Copies are equal once columns have one scale and one direction.
+    unit = (table[:, varying] - np.nanmean(table[:, varying], axis=0)) / spread[varying]
+    first = unit[np.argmax(~np.isnan(unit) & (np.abs(unit) > 1e-6), axis=0), np.arange(len(varying))]
+    kept: dict[bytes, int] = {}
+    copies = list[Any]()
+    for j, column in zip(varying, np.round(np.sign(first) * unit, 8).T + 0.0, strict=True):
+        original = kept.setdefault(column.tobytes(), int(j))
+        if original != j:
+            copies.append(shown[j])
+    if copies:
+        told.append(f"Copies of other columns, up to unit and sign: {listed(copies)}. What is in both counts twice.")
+    elif 2 < len(varying) <= min(n, MOST_COLLINEAR) and not np.isnan(table).any() and collinear(table[:, varying]):
+        told.append("Some column is a linear combination of others, so that what they share counts more than once.")
+    if len(varying) > n:
+        told.append(f"More columns ({len(varying)}) than rows ({n}): a full Φ cannot be learned from them.")
+    tied = [j for j in varying if len(np.unique(table[:, j])) < FEW_VALUES * n]
+    if n >= FEWEST_FOR_TIES and 2 * len(tied) > len(varying):
+        told.append(
+            f"Many rows share values in {len(tied)} of {len(varying)} columns, as rounded values do; supports are then "
+            'overconfident. columns="auto" takes such columns for what they are.'
+        )
+    return tuple(told)
 
 
 def effort(model: Any) -> dict[str, int | None]:

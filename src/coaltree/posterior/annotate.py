@@ -1,8 +1,8 @@
 """A tree with what the posterior says of its clades, in the comments that FigTree and BEAST's tools read.
 
-Every merge carries `[&posterior=…,height=…,height_mean=…,height_median=…,height_95%_HPD={…,…}]`: the support of its
-clade, its own time, and the mean, the median and the shortest interval of the clade's merge time among the trees that
-hold it.
+Every merge carries `[&posterior=…,posterior_error=…,height=…,height_mean=…,height_median=…,height_95%_HPD={…,…}]`: the
+support of its clade and the Monte Carlo error of that, its own time, and the mean, the median and the shortest interval
+of the clade's merge time among the trees that hold it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ def clade_notes(posterior: TreePosterior, tree: Tree, level: float = 0.95, digit
         raise ValueError(f"level must be between 0 and 1, got {level}.")
     if len(posterior) == 1:
         return [f"&height={height:.{digits}g}" for height in tree.times]
-    support = posterior.clade_support(tree)
+    support, error = posterior.clade_support(tree), posterior.support_error(tree)
     found = clades.clades_in(posterior.children, tree.children)
     held = clades.held_times(found, posterior.times, posterior.weights)
     del found
     low, high = clades.shortest_intervals(*held, level).T
-    numbers = (support, tree.times, clades.means(held), clades.quantiles(held, [0.5])[:, 0], low, high)
+    numbers = (support, error, tree.times, clades.means(held), clades.quantiles(held, [0.5])[:, 0], low, high)
     interval = f"height_{100.0 * level:g}%_HPD"
     notes = []
-    for share, height, mean, median, first, last in zip(*(values.tolist() for values in numbers), strict=True):
-        note = f"&posterior={share:.{digits}g},height={height:.{digits}g}"
+    for share, its_error, height, mean, median, first, last in zip(
+        *(values.tolist() for values in numbers), strict=True
+    ):
+        note = f"&posterior={share:.{digits}g},posterior_error={its_error:.2g},height={height:.{digits}g}"
         if share > 0.0:
             note += f",height_mean={mean:.{digits}g},height_median={median:.{digits}g}"
             note += f",{interval}={{{first:.{digits}g},{last:.{digits}g}}}"

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._compile import inline, kernel
+from coaltree.posterior.diagnostics import effective_sizes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -27,6 +28,8 @@ Words = npt.NDArray[np.uint64]
 _KEY_SEED = 0xC0A1
 # Sums of weights are exact to rounding; supports closer than this are the same number.
 ROUNDING = 1e-10
+# Clades whose draws are looked at together, to bound memory.
+_CLADES_AT_ONCE = 1000
 
 
 class NumberedClades(NamedTuple):
@@ -90,6 +93,26 @@ def support_of_clades(ids: SmallInts, weights: Floats) -> Floats:
 def support_in(found: SmallInts, weights: Floats) -> Floats:
     """Weighted share of the trees that contain each clade of one tree, `found` by `clades_in`, (n−1,)."""
     return _sum_weights(found, weights, found.shape[1])
+
+
+def effective_draws(found: SmallInts, weights: Floats, n_chains: int) -> Floats:
+    """How many independent trees the M weighted ones are worth for each clade of one tree, (n−1,).
+
+    Of `n_chains` chains of draws, one after the other in `found` by `clades_in`, by the dependence of their draws; of
+    trees that are no chains (0) by their weights alone.
+    """
+    n_trees, n_clades = found.shape
+    size = np.full(n_clades, 1.0 / float(np.sum(weights**2)))
+    if n_chains < 1 or n_trees % n_chains or np.ptp(weights) > ROUNDING:
+        return size
+    worth = np.full(n_clades, np.nan)
+    for first in range(0, n_clades, _CLADES_AT_ONCE):
+        last = min(first + _CLADES_AT_ONCE, n_clades)
+        there = _in_trees(found, first, last)
+        worth[first:last] = effective_sizes(there.reshape(n_chains, -1, last - first))
+    if np.isfinite(worth).any():
+        size = np.where(np.isfinite(worth), worth, np.nanmedian(worth))
+    return np.asarray(np.minimum(size, float(n_trees)))
 
 
 def as_probability(share: Floats) -> Floats:
@@ -199,6 +222,17 @@ def _sum_weights(ids: SmallInts, weights: Floats, n_clades: int) -> Floats:
             if number >= 0:
                 total[number] += weights[m]
     return total
+
+
+@kernel
+def _in_trees(ids: SmallInts, first: int, last: int) -> Floats:
+    """Whether each tree holds the clades first … last − 1: 0 or 1, (M, last − first)."""
+    there = np.zeros((len(ids), last - first))
+    for m in range(len(ids)):
+        for number in ids[m]:
+            if first <= number < last:
+                there[m, number - first] = 1.0
+    return there
 
 
 @kernel

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree.posterior.clades import clade_ids, support_of_clades
-from coaltree.posterior.diagnostics import FEWEST, effective_size, r_hat
+from coaltree.posterior.diagnostics import FEWEST, effective_size, effective_sizes, r_hat
 
 Floats = npt.NDArray[np.float64]
 
@@ -160,5 +160,6 @@ def _clade_ess(children: npt.NDArray[Any], n_chains: int) -> float:
     if not len(uncertain):
         return math.nan
     chosen = uncertain[np.linspace(0, len(uncertain) - 1, min(len(uncertain), MOST_CLADES)).astype(int)]
-    sizes = [effective_size((ids == clade).any(axis=1).reshape(n_chains, -1).astype(float)) for clade in chosen]
+    there = np.stack([(ids == clade).any(axis=1) for clade in chosen], axis=1)
+    sizes = effective_sizes(there.reshape(n_chains, -1, len(chosen)).astype(np.float64))
     return float(np.nanmedian(sizes)) if np.isfinite(sizes).any() else math.nan

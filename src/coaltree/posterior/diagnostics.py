@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.fft import next_fast_len
 
 Floats = npt.NDArray[np.float64]
 
@@ -29,6 +30,34 @@ def effective_size(draws: Floats, method: str = "bulk") -> float:
     how: dict[str, Any] = {"prob": (0.05, 0.95)} if method == "tail" else {}
     with np.errstate(invalid="ignore", divide="ignore"):
         return float(array_stats.ess(draws, chain_axis=0, draw_axis=1, method=method, **how))
+
+
+def effective_sizes(draws: Floats) -> Floats:
+    """Effective sample sizes of the means of K quantities, (K,), from draws (C, I, K): as ArviZ's, all at once.
+
+    Halves of chains are compared, so that drift and chains that disagree count (Vehtari et al. 2021). NaN as for
+    `effective_size`.
+    """
+    n_chains, n_draws, n_quantities = draws.shape
+    if n_draws < FEWEST:
+        return np.full(n_quantities, math.nan)
+    half = n_draws // 2
+    parts = np.concatenate([draws[:, :half], draws[:, n_draws - half :]])
+    centred = parts - parts.mean(axis=1, keepdims=True)
+    length = next_fast_len(2 * half, real=True)
+    spectrum = np.fft.rfft(centred, length, axis=1)
+    covariance = np.fft.irfft(np.abs(spectrum) ** 2, length, axis=1)[:, :half].mean(axis=0) / half
+    within = covariance[0] * half / (half - 1)
+    whole = covariance[0] + parts.mean(axis=1).var(axis=0, ddof=1)
+    total = float(2 * n_chains * half)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlation = 1.0 - (within - covariance) / whole
+    correlation[0] = 1.0
+    # Geyer: sums of neighbours as long as they are positive, and never rising.
+    pairs = correlation[: half // 2 * 2].reshape(half // 2, 2, n_quantities).sum(axis=1)
+    pairs[np.logical_or.accumulate(~(pairs > 0.0), axis=0)] = 0.0
+    time = np.maximum(2.0 * np.minimum.accumulate(pairs, axis=0).sum(axis=0) - 1.0, 1.0 / math.log10(total))
+    return np.where(np.ptp(draws, axis=(0, 1)) > 0.0, total / time, math.nan)
 
 
 def r_hat(draws: Floats) -> float:

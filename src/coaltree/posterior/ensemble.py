@@ -205,6 +205,21 @@ class TreePosterior:
         found = self._find_clades(tree)
         return clades.as_probability(clades.support_in(found, self.weights))
 
+    def support_error(self, tree: Tree) -> FloatArray:
+        """Monte Carlo error of `clade_support(tree)`, (n−1,): how far supports may move with another seed.
+
+        Draws of a chain depend on each other, and chains may disagree: of a clade they are worth S independent ones
+        (its effective sample size; of clades that are in all or none of the trees the median of the others'). The error
+        is the standard deviation of Beta(1 + S p, 1 + S (1 − p)), what S draws tell of a share, and so not zero where
+        all draws agree. It says nothing of whether the model is right.
+        """
+        support = self.clade_support(tree)
+        size = clades.effective_draws(self._find_clades(tree), self.weights, int(self.info.get("n_chains", 0)))
+        yes, no = 1.0 + size * support, 1.0 + size * (1.0 - support)
+        error = np.sqrt(yes * no / (size + 3.0)) / (size + 2.0)
+        error[-1] = 0.0  # the root is no estimate
+        return error
+
     def time_intervals(self, tree: Tree, level: float = 0.9) -> FloatArray:
         """Credible interval of the merge time of every clade of `tree`, (n−1, 2).
 

@@ -279,7 +279,8 @@ def _write(folder: Path, found: Clustering) -> None:
         {"id": name, "cluster": int(label) + 1, "probability": f"{share:.4f}"}
         for name, label, share in zip(ids, labels, model.probabilities_, strict=True)
     ).to_csv(folder / LABELS)
-    _linkage_rows(tree, support, post.time_intervals(tree, LEVEL)).to_csv(folder / LINKAGE)
+    error = None if support is None else post.support_error(tree)
+    _linkage_rows(tree, support, error, post.time_intervals(tree, LEVEL)).to_csv(folder / LINKAGE)
     told = ColumnsResult(guessed.columns, guessed.values, model.splits())
     _split_rows(told, tree).to_csv(folder / SPLITS)
     write_summary(folder, found.summary)
@@ -313,8 +314,8 @@ def _write(folder: Path, found: Clustering) -> None:
     clustering_page(result).write(folder / REPORT)
 
 
-def _linkage_rows(tree: Tree, support: Floats | None, intervals: Floats) -> Rows:
-    """The merges as scipy has them, with supports and intervals; of one tree alone these are empty."""
+def _linkage_rows(tree: Tree, support: Floats | None, error: Floats | None, intervals: Floats) -> Rows:
+    """The merges as scipy has them, with supports, their errors and intervals; of one tree alone these are empty."""
     none = np.full(tree.n_leaves - 1, np.nan)
     low, high = (none, none) if support is None else intervals.T
     return Rows(
@@ -324,6 +325,7 @@ def _linkage_rows(tree: Tree, support: Floats | None, intervals: Floats) -> Rows
             "time": when,
             "size": int(size),
             "support": "" if support is None else f"{support[k]:.4f}",
+            "support_error": "" if error is None else f"{error[k]:.4f}",
             "time_low": float(low[k]),
             "time_high": float(high[k]),
         }
