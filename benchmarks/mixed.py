@@ -28,6 +28,8 @@ from coaltree.model.guess import guess_columns
 SETS = ("heart.c", "credit.a", "zoo", "vote", "lymph", "autos", "colic", "soybean", "cmc")
 # One chain, short: what is scored here is one tree, not how sure it is.
 SHORT = {"n_chains": 1, "warmup": 150, "n_draws": 50, "random_state": 0}
+# Two chains, for what is averaged over draws.
+TWO = {"n_chains": 2, "warmup": 100, "n_draws": 200, "random_state": 0}
 # Names of rows.
 DROP = {"zoo": ("animal",)}
 
@@ -81,6 +83,10 @@ def read_arff(path: Path) -> tuple[Frame, np.ndarray]:
     classes = columns.pop(where).values.astype(int)
     kept = [column for column in columns if column.name not in DROP.get(path.stem, ())]
     return Frame(tuple(kept), len(rows)), classes
+
+
+def find(folder: Path, name: str) -> Path:
+    return next(folder.rglob(f"{name}.arff"))
 
 
 def simulate(n: int, seed: int, n_each: int = 1) -> tuple[ct.Tree, Frame]:
@@ -238,7 +244,7 @@ def labelled(folder: Path, names: tuple[str, ...], covariance: str) -> None:
     methods = [*ours, "Gower, average", "Gower, complete", "k-prototypes", "FAMD, Ward"]
     scores: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
     for name in names:
-        frame, classes = read_arff(folder / f"{name}.arff")
+        frame, classes = read_arff(find(folder, name))
         k = len(np.unique(classes))
         started = time.process_time()
         model = ct.CoalescentClustering(covariance, n_clusters=k, columns="auto", **SHORT).fit(frame)
@@ -340,7 +346,7 @@ def hidden_entries(folder: Path, names: tuple[str, ...], covariance: str) -> Non
     print(f"| set | {' | '.join(methods)} | CPU s |\n|{'---|' * (len(methods) + 2)}")
     firsts = 0
     for name in names:
-        frame, _ = read_arff(folder / f"{name}.arff")
+        frame, _ = read_arff(find(folder, name))
         frame = frame.keep(column for column in frame.columns if len(np.unique(column.known)) > 1)
         holes, hidden = hide(frame, 0.2, np.random.default_rng(0))
         usable = [j for j, column in enumerate(holes.columns) if len(np.unique(column.known)) > 1]
@@ -351,18 +357,21 @@ def hidden_entries(folder: Path, names: tuple[str, ...], covariance: str) -> Non
         )
         started = time.process_time()
         guessed = guess_columns(holes)
-        model = ct.CoalescentClustering(covariance, n_clusters=2, columns=guessed, **SHORT).fit(holes)
-        cells, _ = model.mixed_.impute()
+        model = ct.CoalescentClustering(covariance, n_clusters=2, columns=guessed, **TWO).fit(holes)
+        expected = model.mixed_.expect(model.posterior_, model.covariances_, model.leaf_noises_)
         seconds = time.process_time() - started
         out = holes.matrix()
-        for own, each in zip(guessed.columns.models, cells.T, strict=True):
+        for k, each in expected.items():
+            own = guessed.columns.models[k]
             j = holes.names.index(own.name)
-            gap = np.isnan(out[:, j])
-            if own.kind in UNIT:
-                places = own.numbers or [float(holes.columns[j].levels.index(level)) for level in own.levels]
-                out[gap, j] = np.array(places)[each[gap].astype(int)]
+            # The best guess by what it is scored by: the likeliest level, the mean of a number.
+            if own.numbers:
+                out[np.isnan(out[:, j]), j] = each @ np.array(own.numbers)
+            elif own.kind in UNIT:
+                places = np.array([float(holes.columns[j].levels.index(level)) for level in own.levels])
+                out[np.isnan(out[:, j]), j] = places[each.argmax(axis=1)]
             else:
-                out[gap, j] = each[gap]
+                out[np.isnan(out[:, j]), j] = each[:, 0]
         errors = [error(frame, hidden, out)]
         errors += [error(frame, hidden, fill_by_peer(holes, method, 0)) for method in methods[1:]]
         firsts += errors[0] == min(errors)
@@ -373,11 +382,18 @@ def hidden_entries(folder: Path, names: tuple[str, ...], covariance: str) -> Non
 # ---- size
 
 
+def peak() -> float:
+    """Peak of memory so far, GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
 def letter(folder: Path, n: int) -> None:
-    from scipy.cluster.hierarchy import fcluster, linkage
+    from fastcluster import linkage_vector
+    from genieclust import Genie
+    from scipy.cluster.hierarchy import fcluster
     from sklearn.metrics import adjusted_rand_score
 
-    frame, classes = read_arff(folder / "letter.arff")
+    frame, classes = read_arff(find(folder, "letter"))
     rows = np.random.default_rng(0).permutation(frame.n_rows)[:n]
     frame, classes = frame.rows(rows), classes[rows]
     started = time.process_time()
@@ -386,28 +402,28 @@ def letter(folder: Path, n: int) -> None:
     print("kinds", sorted({each.kind for each in model.columns_.models}))
     told = model.convergence_
     joint = model.trace_["log_joint"]
-    print(f"{n} rows: {seconds:.0f} CPU s; correlation of supports {told.support_correlation:.3f}")
+    agreement = (
+        f"supports of the two chains: correlation {told.support_correlation:.3f}, rms {told.support_difference:.3f}"
+    )
+    print(f"{n} rows: {seconds:.0f} CPU s, {peak():.2f} GB; {agreement}", flush=True)
     print(
         "log joint, both chains, at tenths:", np.round(joint[:, :: max(joint.shape[1] // 10, 1)]).astype(int).tolist()
     )
     X = as_numbers(frame)
-    ward = fcluster(linkage(X, "ward"), 26, "maxclust")
-    ours, theirs = (adjusted_rand_score(classes, each) for each in (model.labels_, ward))
-    print(f"ARI at 26: coaltree {ours:.3f}, Ward {theirs:.3f}")
-    try:
-        import genieclust
-    except ImportError:
-        return
-    print(f"genie {adjusted_rand_score(classes, genieclust.Genie(n_clusters=26).fit_predict(X)):.3f}")
+    ward = fcluster(linkage_vector(X, "ward"), 26, "maxclust")
+    found = {"coaltree": model.labels_, "Ward": ward, "genieclust": Genie(n_clusters=26).fit_predict(X)}
+    scores = (f"{name} {adjusted_rand_score(classes, labels):.3f}" for name, labels in found.items())
+    print(f"ARI at 26: {', '.join(scores)}; {np.sum(model.labels_ < 0)} rows are outliers")
 
 
-def large(n: int) -> None:
+def large(n: int, n_iter: int | None) -> None:
+    """A fit by default, or with so many iterations of one chain."""
     _, frame = simulate(n, 0)
+    how = {} if n_iter is None else {"n_chains": 1, "warmup": n_iter - 2, "n_draws": 2}
     started = time.process_time()
-    model = ct.CoalescentClustering(random_state=0, columns="auto", n_clusters=10).fit(frame)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    model = ct.CoalescentClustering(random_state=0, columns="auto", n_clusters=10, **how).fit(frame)
     seconds = time.process_time() - started
-    print(f"{n} × {len(frame.columns)}: {seconds:.0f} CPU s, {peak:.2f} GB, {len(model.posterior_)} trees")
+    print(f"{n} × {len(frame.columns)}: {seconds:.0f} CPU s, {peak():.2f} GB, {len(model.posterior_)} trees")
 
 
 def main() -> None:
@@ -419,6 +435,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--sizes", type=int, nargs="+", default=(40, 200))
     parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--iterations", type=int)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     if arguments.what == "simulated":
@@ -430,7 +447,7 @@ def main() -> None:
     elif arguments.what == "letter":
         letter(arguments.data, arguments.rows)
     else:
-        large(arguments.rows)
+        large(arguments.rows, arguments.iterations)
 
 
 if __name__ == "__main__":

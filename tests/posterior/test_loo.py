@@ -69,7 +69,7 @@ def test_noise_of_its_own_is_summed_out():
     X[0] += 3.0
     state = make_chain(tree, X, noise)
     found = np.empty(2)
-    hold_out(state, np.arange(2), *loo._grid(tails, 50.0, 2), found)
+    hold_out(state, np.arange(2), *loo.noise_grid(tails, 50.0, 2), found)
     quantile = (np.arange(4000) + 0.5) / 4000
     w = stats.invgamma(1.5, scale=1.5).ppf(quantile)
     each = np.empty((4000, 2))

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from coaltree.estimators import files, inputs, mixed
 from coaltree.frame import as_frame
 from coaltree.model.diffusion import whiten
-from coaltree.posterior import predict
+from coaltree.posterior import mixed_loo, predict
 from coaltree.posterior.apart import Apart
 from coaltree.posterior.embedding import embed_new
 from coaltree.posterior.hierarchy import Hierarchy, make_hierarchy
@@ -294,10 +294,14 @@ class CoalescentClustering(
         return self
 
     def leave_one_out(self) -> LeaveOneOut:
-        """Log density of each complete row given the others, with Pareto k̂: from the draws, without another fit."""
+        """Log density of each row given the others, with Pareto k̂: from the draws, without another fit.
+
+        Of a table of numbers, complete rows; of a mixed one all rows, numbers in their own units. Of many rows, some.
+        """
         check_is_fitted(self)
-        if self.columns_ is not None and self.columns_.is_latent:
-            raise ValueError("leave_one_out is for tables whose columns are all continuous numbers.")
+        if self.mixed_ is not None:
+            draws = (self.posterior_, self.completed_, self.covariances_, self.leaf_noises_, self.tails_)
+            return mixed_loo.leave_one_out(self.mixed_, *draws)
         seen = np.where(np.reshape(self.incomplete_, (-1, 1)), np.nan, self.completed_)
         return leave_one_out(self.posterior_, seen, self.covariances_, self.leaf_noises_, self.tails_)
 

@@ -52,8 +52,8 @@ def new_rows(model: Any, X: Any) -> NewRows | None:
     check_is_fitted(model)
     if model.mixed_ is None:
         return None
-    cells, draws = new_cells(X, model.columns_), (model.covariances_, model.leaf_noises_)
-    return NewRows(model.mixed_, model.posterior_, *draws, model.completed_, cells, model.n_jobs)
+    draws = (model.covariances_, model.leaf_noises_, model.new_noises_)
+    return NewRows(model.mixed_, model.posterior_, *draws, model.completed_, new_cells(X, model.columns_), model.n_jobs)
 
 
 def as_table(columns: Columns, cells: Floats, like: Any = None) -> Any:
@@ -94,7 +94,8 @@ def splits(model: Any, top: int) -> Apart:
 def imputed(model: Any, X: Any = None) -> tuple[Any, dict[str, Any]]:
     """Return the table of the fit, or new rows X, with gaps filled, and {column: probabilities of levels} for these."""
     mixed, rows = model.mixed_, None if X is None else new_rows(model, X)
-    cells, probability = mixed.impute() if rows is None else rows.impute()
+    draws = (model.posterior_, model.covariances_, model.leaf_noises_)
+    cells, probability = mixed.impute(*draws) if rows is None else rows.impute()
     before, like = (mixed.values, Frame((), len(cells), model.tree_.names)) if rows is None else (rows.cells, X)
     return _with_shares(mixed.columns, before, cells, probability, like)
 

@@ -60,6 +60,7 @@ class ColumnModel:
     scale: float = 1.0
     step: float = 0.0  # of a rounded column, in its own units
     origin: float = 0.0  # one of its values
+    grid: float = 0.0  # of a number with any other model: the step that all values are multiples of, if rows share some
     knots: tuple[tuple[float, float], ...] = ()  # of a skewed column: value and normal score
     type: str = field(default="number")
 
@@ -82,6 +83,11 @@ class ColumnModel:
     def is_drawn(self) -> bool:
         """Whether its coordinates are not seen exactly."""
         return self.kind not in (CONTINUOUS, SKEWED)
+
+    @property
+    def cell(self) -> float:
+        """Width of what one value stands for, in the column's own units; 0 of texts and of values on no grid."""
+        return 1.0 if self.kind == COUNT else self.step or self.grid
 
     @cached_property
     def corners(self) -> Floats:
@@ -120,11 +126,11 @@ class ColumnModel:
         return np.asarray(values, dtype=np.float64)
 
     def bounds(self, values: Floats) -> tuple[Floats, Floats]:
-        """Interval of the latent coordinate for each value of a rounded column or a count; all of R where NaN."""
+        """Interval of the latent coordinate for each value of a column with a scale and a grid; all of R where NaN."""
         if self.kind == COUNT:
             low, high = self.forward(values), self.forward(values + 1.0)
         else:
-            low, high = self.forward(values - 0.5 * self.step), self.forward(values + 0.5 * self.step)
+            low, high = self.forward(values - 0.5 * self.cell), self.forward(values + 0.5 * self.cell)
         gap = np.isnan(values)
         return np.where(gap, -np.inf, low), np.where(gap, np.inf, high)
 
@@ -242,12 +248,21 @@ class Columns:
             out[:, j] = model.level_of(here, cuts[self.cuts_of(j)]) if model.n_levels else model.backward(here[:, 0])
         return out
 
-    def log_slopes(self, values: Floats) -> Floats:
-        """Sum over what is seen exactly of log |dz/dx|, (n,): densities are then of the cells, not of coordinates."""
+    def log_units(self, values: Floats, recorded: bool = True) -> Floats:
+        """What to add to the log density of what is seen of rows, (n,), for all numbers to be in their own units.
+
+        Of values that are seen exactly log |dz/dx|, and minus the log of the width of cells. With `recorded`, values on
+        a grid are seen as cells whatever their model, so that models of a column can be compared.
+        """
         total = np.zeros(len(values))
         for j, model in enumerate(self.models):
-            if not model.is_drawn:
-                total += np.where(np.isnan(values[:, j]), 0.0, model.log_slope(values[:, j]))
+            if model.cell and (model.is_drawn or recorded):
+                own = np.full(len(values), -math.log(model.cell))
+            elif model.is_drawn:
+                continue
+            else:
+                own = model.log_slope(values[:, j])
+            total += np.where(np.isnan(values[:, j]), 0.0, own)
         return total
 
     def matrix_of(self, frame: Frame) -> Floats:
@@ -320,6 +335,8 @@ def fitted(model: ColumnModel, values: Floats, standardise: bool = True) -> Colu
     known = values[~np.isnan(values)]
     if model.kind == ROUNDED:
         model = replace(model, step=model.step or grid_step(known) or 1.0, origin=float(known[0]))
+    elif model.kind not in UNIT:
+        model = replace(model, grid=shared_step(known))
     if model.kind == SKEWED:
         model = replace(model, knots=_knots(known))
     if model.kind in UNIT or (not standardise and model.kind != SKEWED):
@@ -335,6 +352,11 @@ def _knots(known: Floats) -> tuple[tuple[float, float], ...]:
     scores = np.asarray(ndtri((np.cumsum(counts) - 0.5 * counts) / len(known)))
     wanted = np.unique(np.searchsorted(scores, np.linspace(scores[0], scores[-1], MOST_KNOTS)).clip(0, len(values) - 1))
     return tuple((float(x), float(z)) for x, z in zip(values[wanted], scores[wanted], strict=True))
+
+
+def shared_step(known: Floats) -> float:
+    """Return the step of the grid that all values lie on, where some of them are equal; 0 if there is none."""
+    return (grid_step(known) or 0.0) if len(np.unique(known)) < len(known) else 0.0
 
 
 def grid_step(known: Floats) -> float | None:

@@ -198,4 +198,5 @@ def _placed(model: ColumnModel, column: Column, distinct: Floats) -> tuple[Colum
         numbers: tuple[float, ...] = ()
     else:
         levels, numbers = tuple(f"{value:.15g}" for value in distinct), tuple(distinct.tolist())
-    return ColumnModel(model.name, model.kind, levels, numbers, type=model.type), codes
+    grid = (grid_step(distinct) or 0.0) if numbers else 0.0
+    return ColumnModel(model.name, model.kind, levels, numbers, grid=grid, type=model.type), codes

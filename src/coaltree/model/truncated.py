@@ -19,6 +19,9 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _ROOT_TWO = math.sqrt(2.0)
+_HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
+# For ∫ e^(−x²) f(x) dx.
+_NODES, _WEIGHTS = np.polynomial.hermite.hermgauss(10)
 
 
 @inline
@@ -92,6 +95,48 @@ def log_between(low: float, high: float) -> float:
     if first - second < 1e-12:  # so short that the density does not change along it
         return -0.5 * low * low - 0.5 * math.log(2.0 * math.pi) + math.log(high - low)
     return first + math.log1p(-math.exp(second - first))
+
+
+@inline
+def log_largest(mean: Floats, level: int, spread: float) -> float:
+    """log P(the utility of a level is the largest), of independent normal ones with these means and one deviation.
+
+    Given its own the others are independent: a one-dimensional integral of a log-concave function, by Gauss–Hermite
+    around its mode. Newton's steps towards the mode cannot overshoot, as the slope is convex.
+    """
+    at, curvature = 0.0, 1.0
+    for _ in range(8):
+        slope, curvature = -at, 1.0
+        for other in range(mean.size):
+            if other != level:
+                x = at + (mean[level] - mean[other]) / spread
+                ratio = math.exp(-0.5 * x * x - _HALF_LOG_TAU - log_upper(-x))
+                slope += ratio
+                curvature += ratio * (x + ratio)
+        at += slope / curvature
+        if slope < 0.05 * math.sqrt(curvature):
+            break
+    width = math.sqrt(2.0 / curvature)
+    total, top = 0.0, -math.inf
+    for k in range(_NODES.size):
+        t = at + width * _NODES[k]
+        value = _NODES[k] * _NODES[k] - 0.5 * t * t
+        for other in range(mean.size):
+            if other != level:
+                value += log_upper(-t - (mean[level] - mean[other]) / spread)
+        if value > top:
+            total, top = total * math.exp(top - value) + _WEIGHTS[k], value
+        else:
+            total += _WEIGHTS[k] * math.exp(value - top)
+    return top + math.log(total * width) - _HALF_LOG_TAU
+
+
+@kernel
+def largest_probabilities(mean: Floats, spread: Floats, out: Floats) -> None:
+    """Probability of every level to have the largest utility, (n, L); utilities have these means (n, L)."""
+    for i in range(len(mean)):
+        for level in range(mean.shape[1]):
+            out[i, level] = math.exp(log_largest(mean[i], level, spread[i]))
 
 
 @kernel

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from coaltree.inference.effort import Effort
 from coaltree.inference.learn import AUTO
+from coaltree.model.columns import Columns
 from coaltree.posterior.loo import Compared, LeaveOneOut, compare
 
 Floats = npt.NDArray[np.float64]
@@ -24,6 +25,8 @@ LEARN, ROBUST = "learn", "robust"
 PILOT_SHARE, FEWEST_ITERATIONS = 0.25, 100
 # A full matrix needs so many rows per column to be worth trying, and more columns than this are too many for factors.
 ROWS_PER_COLUMN, MOST_COLUMNS = 1.5, 400
+# An iteration takes time n D² where coordinates are latent and the matrix is full.
+MOST_LATENT = 60
 
 
 def is_auto(value: Any) -> bool:
@@ -52,6 +55,15 @@ def candidates(X: Floats) -> tuple[str, ...]:
     return tuple(names)
 
 
+def candidates_of(columns: Columns, n: int) -> tuple[str, ...]:
+    """Covariances that suit a mixed table of n rows: a scale for each column that has one, and all correlations."""
+    n_scaled = int(np.count_nonzero(~columns.unit))
+    names = ["spherical", *(["diagonal"] if n_scaled > 1 else [])]
+    if columns.d > 1 and n >= ROWS_PER_COLUMN * columns.d and columns.d <= MOST_LATENT:
+        names.append("wishart")
+    return tuple(names)
+
+
 def collinear(X: Floats) -> bool:
     """Whether some column is a linear combination of the others, up to rounding."""
     standard = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), np.finfo(np.float64).tiny)
@@ -60,13 +72,13 @@ def collinear(X: Floats) -> bool:
 
 
 def choose(
-    X: Floats, covariance: Any, leaf_noise: Any, try_out: Callable[[Any, Any], LeaveOneOut]
+    suited: tuple[str, ...], covariance: Any, leaf_noise: Any, try_out: Callable[[Any, Any], LeaveOneOut]
 ) -> tuple[Any, Any, dict[str, Compared]]:
     """Return the covariance and leaf noise to run with, and the table of what was compared.
 
     Covariances first, with the noise that is asked for or one for all rows; then heavy tails, with the best of them.
     """
-    names = candidates(X) if is_auto(covariance) else (covariance,)
+    names = suited if is_auto(covariance) else (covariance,)
     noise = LEARN if is_auto(leaf_noise) else leaf_noise
     fits = {_label(name): try_out(name, noise) for name in names}
     best = max(names, key=lambda name: fits[_label(name)].elpd)

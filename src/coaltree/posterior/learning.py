@@ -19,7 +19,7 @@ from coaltree.inference.learn import AUTO, GREEDY, Chain
 from coaltree.model.covariance import CovarianceFamily, Diagonal, Fixed, HuangWand, as_family
 from coaltree.model.family import State
 from coaltree.model.unit import unit_family
-from coaltree.posterior import choosing, loo
+from coaltree.posterior import choosing, loo, mixed_loo
 from coaltree.posterior.checkpoint import Checkpoint
 from coaltree.posterior.choosing import LEARN, ROBUST
 from coaltree.posterior.convergence import Convergence, diagnose
@@ -62,7 +62,10 @@ class LearnedPosterior(NamedTuple):
         return self.middle.matrix()
 
     def leave_one_out(self) -> LeaveOneOut:
-        """Log density of each complete row given the others, from the draws (`coaltree.posterior.loo`)."""
+        """Log density of rows, complete ones if all are numbers, given the others (`coaltree.posterior.loo`)."""
+        if self.mixed is not None:
+            draws = (self.posterior, self.completed, self.covariances, self.leaf_noises, self.tails)
+            return mixed_loo.leave_one_out(self.mixed, *draws)
         seen = np.where(self.completed_sd > 0.0, np.nan, self.completed)
         return loo.leave_one_out(self.posterior, seen, self.covariances, self.leaf_noises, self.tails)
 
@@ -165,18 +168,14 @@ def learn_posterior(
     if choosing.is_auto(covariance) or choosing.is_auto(leaf_noise):
         if method == GREEDY:
             raise ValueError('"auto" compares sampled trees: name covariance and leaf_noise for method="greedy".')
-        if mixed is not None and mixed.augmentation() is not None:
-            raise ValueError(
-                '"auto" compares models of tables whose entries are all continuous numbers. Name covariance and '
-                'leaf_noise where columns are rounded, counted or of levels; "spherical" and "learn" are the defaults.'
-            )
         pilot = choosing.pilot(effort)
 
         def try_out(covariance: Any, leaf_noise: Any) -> LeaveOneOut:
             short, _ = _learn(how, covariance, leaf_noise, pilot, _pilot_seed(random_state), None, progress, None)
             return short.leave_one_out()
 
-        covariance, leaf_noise, compared = choosing.choose(X_array, covariance, leaf_noise, try_out)
+        suited = choosing.candidates(X_array) if mixed is None else choosing.candidates_of(mixed.columns, len(X_array))
+        covariance, leaf_noise, compared = choosing.choose(suited, covariance, leaf_noise, try_out)
     learned, told = _learn(how, covariance, leaf_noise, effort, random_state, names, progress, checkpoint)
     for message, category in told:
         warnings.warn(message, category, stacklevel=2)

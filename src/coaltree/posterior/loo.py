@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
+from scipy.special import gammaln, logsumexp
 
 from coaltree._compile import inline, kernel
 from coaltree.inference.attachment import exposure, n_until, root_excess
@@ -46,6 +46,8 @@ MOST_VISITS = 400_000_000
 MOST_DRAWS_OF_OWN_NOISE = 50
 # A sum over noise ends where a term is below e^(−LITTLE) of it.
 LITTLE = 5.0
+# Fewer draws have no tail that could be smoothed.
+FEWEST_DRAWS = 25
 # Beyond this k̂ the estimate for a row cannot be trusted (Vehtari et al. 2024).
 HIGH_K = 0.7
 
@@ -99,7 +101,9 @@ def leave_one_out(
             m = chain * per_chain + int(draw)
             noise = leaf_noises[m % len(leaf_noises)]
             law = (
-                _one_noise(noise) if tails is None else _grid(Tails(*tails[m].tolist()), float(noise.max()), X.shape[1])
+                one_noise(noise)
+                if tails is None
+                else noise_grid(Tails(*tails[m].tolist()), float(noise.max()), X.shape[1])
             )
             root = root_of(covariances[m % len(covariances)])
             whitened = root.whiten(filled)
@@ -108,22 +112,34 @@ def leave_one_out(
     return smooth(values, rows, len(X))
 
 
-def smooth(log_f: Floats, rows: Ints, n: int) -> LeaveOneOut:
-    """From log f_i, (H, chains, draws), by ArviZ's Pareto-smoothed importance sampling."""
+def smooth(log_f: Floats, rows: Ints, n: int, log_g: Floats | None = None) -> LeaveOneOut:
+    """From log f_i, (H, chains, draws), by ArviZ's Pareto-smoothed importance sampling.
+
+    With `log_g`, the expectation of g_i without row i instead of that of f_i.
+    """
     from arviz_stats.base.array import array_stats  # slow to import
 
     size = log_f.shape[1] * log_f.shape[2]
+    if size < FEWEST_DRAWS:
+        raise ValueError(f"leave-one-out needs at least {FEWEST_DRAWS} draws, got {size}. Raise n_draws.")
     worth = effective_size(log_f.sum(axis=0)) / size
     efficiency = worth if 0.0 < worth < 1.0 else 1.0
-    elpd, k, p = array_stats.loo(log_f, chain_axis=1, draw_axis=2, r_eff=efficiency)
+    if log_g is None:
+        elpd, k, p = array_stats.loo(log_f, chain_axis=1, draw_axis=2, r_eff=efficiency)
+        return LeaveOneOut(rows, np.asarray(elpd), np.asarray(k), n * float(np.mean(p)), n)
+    log_g = log_g.reshape(len(rows), size)
+    log_weight, k = array_stats.psislw(-log_f.reshape(len(rows), size), r_eff=efficiency)
+    elpd = logsumexp(log_weight + log_g, axis=1) - logsumexp(log_weight, axis=1)
+    p = logsumexp(log_g, axis=1) - math.log(size) - elpd
     return LeaveOneOut(rows, np.asarray(elpd), np.asarray(k), n * float(np.mean(p)), n)
 
 
-def _one_noise(noise: Floats) -> tuple[Floats, Floats]:
+def one_noise(noise: Floats) -> tuple[Floats, Floats]:
+    """Return the noise that all rows share as a grid of one, and the log of its weight."""
     return np.array([np.median(noise)]), np.zeros(1)
 
 
-def _grid(tails: Tails, largest: float, d: int) -> tuple[Floats, Floats]:
+def noise_grid(tails: Tails, largest: float, d: int) -> tuple[Floats, Floats]:
     """Noise of a new row on a grid in log w, ascending, and the log of its weights: trapezoid rule.
 
     Given d columns log w is known within about √(2/d), so that steps of this length lose next to nothing.

@@ -8,18 +8,30 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtr, ndtri
 
 from coaltree.frame import as_frame
 from coaltree.inference.augment import Augmentation
 from coaltree.inference.learn import Chain
-from coaltree.model.columns import KINDS, UNIT, ColumnModel, Columns, Encoded
+from coaltree.model import missing
+from coaltree.model.columns import CATEGORICAL, COUNT, KINDS, SKEWED, UNIT, ColumnModel, Columns, Encoded
 from coaltree.model.guess import Guessed, guess_columns
+from coaltree.model.roots import DenseRoot
+from coaltree.model.truncated import largest_probabilities
+from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.places import make_sites
+from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 # Bytes for latent coordinates of all draws; of large tables not every draw has them.
 MOST_BYTES = 300_000_000
+# Simulations of all gaps, a draw, where Φ is full.
+N_REPEATS = 8
+# Quantiles of a standard normal, and their weights: means of what is monotone in a coordinate.
+NORMAL_POINTS: Floats = ndtri((np.arange(100) + 0.5) / 100)
+NORMAL_WEIGHTS: Floats = np.full(100, 0.01)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,31 +71,85 @@ class Mixed:
         Z[np.isnan(Z)] = self.latent[k]
         return Z
 
-    def impute(self) -> tuple[Floats, dict[int, Floats]]:
+    def draw(self, k: int, completed: Floats) -> tuple[int, Floats, Floats]:
+        """Return of the kth draw the tree's place in the posterior, coordinates (n, D), and cutpoints.
+
+        Where nothing is drawn every tree has the coordinates of the table, `completed`.
+        """
+        return (int(self.index[k]), self.table(k), self.cuts[k]) if len(self.index) else (k, completed, np.zeros(0))
+
+    def impute(
+        self, posterior: TreePosterior, covariances: Floats, leaf_noises: Floats
+    ) -> tuple[Floats, dict[int, Floats]]:
         """Cells with gaps filled in, (n, J), and by unit column with gaps the probability of each level, (gaps, L).
 
-        A number is filled in by its mean over draws, rounded where its column is; a level by the likeliest.
+        A number is filled in by its mean, rounded where its column is; a level by the likeliest.
         """
         filled, probability = self.values.copy(), {}
-        gaps = np.isnan(self.values)
-        wanted = [j for j in range(len(self.columns.models)) if gaps[:, j].any()]
-        sums = {j: np.zeros((int(gaps[:, j].sum()), max(self.columns.models[j].n_levels, 1))) for j in wanted}
-        for k in range(len(self.latent)) if wanted else ():
-            cells = self.columns.decode(self.table(k), self.cuts[k])
-            for j in wanted:
-                own = cells[gaps[:, j], j]
-                if self.columns.models[j].kind in UNIT:
-                    sums[j][np.arange(len(own)), own.astype(np.int64)] += 1.0 / len(self.latent)
-                else:
-                    sums[j][:, 0] += own / len(self.latent)
-        for j in wanted:
-            model = self.columns.models[j]
-            if model.kind in UNIT:
-                probability[j] = sums[j]
-                filled[gaps[:, j], j] = sums[j].argmax(axis=1)
+        for j, expected in self.expect(posterior, covariances, leaf_noises).items():
+            gap = np.isnan(self.values[:, j])
+            if self.columns.models[j].kind in UNIT:
+                probability[j] = expected
+                filled[gap, j] = expected.argmax(axis=1)
             else:
-                filled[gaps[:, j], j] = settled(self.columns, j, sums[j][:, 0])
+                filled[gap, j] = settled(self.columns, j, expected[:, 0])
         return filled, probability
+
+    def expect(self, posterior: TreePosterior, covariances: Floats, leaf_noises: Floats) -> dict[int, Floats]:
+        """By column with gaps: probabilities of levels at them, (gaps, L), or means of numbers, (gaps, 1).
+
+        Means over draws of what is expected of a row given all coordinates of the others, and its own that are seen.
+        """
+        gaps, models = np.isnan(self.values), self.columns.models
+        unknown, unseen = np.isnan(self.encoded.start), gaps.any(axis=1)
+        sums: dict[int, Any] = {j: 0.0 for j in range(len(models)) if gaps[:, j].any()}
+        rng = np.random.default_rng(0)
+        for k in range(len(self.latent)) if sums else ():
+            m, Z, cuts = self.draw(k, self.encoded.X)
+            phi, noise = covariances[m % len(covariances)], leaf_noises[m % len(leaf_noises)]
+            centre, spread = _given_others(posterior[m], Z, np.asarray(noise, dtype=np.float64))
+            if phi.ndim == 1:
+                for j in sums:
+                    here, own = self.columns.coordinates(j), gaps[:, j]
+                    deviation = np.sqrt(spread[own] * phi[here.start])
+                    sums[j] = sums[j] + _expected(
+                        models[j], centre[own, here], deviation, cuts[self.columns.cuts_of(j)]
+                    )
+                continue
+            # Under a full Φ by simulation.
+            rows = np.where(unknown, np.nan, Z)[unseen]
+            for _ in range(N_REPEATS):
+                full = rows.copy()
+                precision = DenseRoot.of(phi).precision
+                full[np.isnan(rows)] = missing.impute_rows(rows, centre[unseen], spread[unseen], precision, rng).drawn
+                cells = self.columns.decode(full, cuts)
+                for j in sums:
+                    own = cells[gaps[unseen, j], j]
+                    levels = np.arange(max(models[j].n_levels, 1))
+                    found = own[:, None] == levels if models[j].n_levels else own[:, None]
+                    sums[j] = sums[j] + found / N_REPEATS
+        return {j: total / len(self.latent) for j, total in sums.items()}
+
+
+def _given_others(tree: Tree, Z: Floats, leaf_noise: Floats) -> tuple[Floats, Floats]:
+    """Mean (n, D) and variance over Φ (n,) of each row given the others."""
+    sites, n = make_sites(tree, Z, leaf_noise), tree.n_leaves
+    return sites.above_mean[:n], sites.above[:n] + leaf_noise
+
+
+def _expected(model: ColumnModel, centre: Floats, deviation: Floats, cuts: Floats) -> Floats:
+    """Probabilities of levels, (n, L), or the mean of a number, (n, 1), of coordinates N(centre, deviation² I)."""
+    if model.kind == CATEGORICAL:
+        found = np.empty((len(centre), model.n_levels))
+        largest_probabilities(centre @ model.corners.T, deviation, found)
+        return found / found.sum(axis=1, keepdims=True)
+    if model.n_levels:
+        below = ndtr((cuts - centre) / deviation[:, None])
+        return np.asarray(np.diff(below, axis=1, prepend=0.0, append=1.0), dtype=np.float64)
+    if model.kind in (COUNT, SKEWED):
+        points = (centre + deviation[:, None] * NORMAL_POINTS).ravel()
+        return model.backward(points).reshape(len(centre), -1) @ NORMAL_WEIGHTS[:, None]
+    return np.asarray(model.centre + model.scale * centre, dtype=np.float64)
 
 
 def settled(columns: Columns, j: int, means: Floats) -> Floats:

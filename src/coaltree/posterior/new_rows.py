@@ -14,7 +14,7 @@ from joblib import effective_n_jobs
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.locate import Given, Places
 from coaltree.posterior.mixed import Mixed, settled
-from coaltree.posterior.mixed_places import look, weigh_row
+from coaltree.posterior.mixed_places import Seen, look, weigh_row
 from coaltree.posterior.places import Sites, make_sites
 from coaltree.posterior.predict import Attachment, pick, share_labels
 from coaltree.randomness import make_streams
@@ -37,8 +37,8 @@ class _Draw(NamedTuple):
     tree: Tree
     table: Floats  # (n, D)
     cuts: Floats
-    phi: Floats  # (D, D)
-    leaf_noise: Floats
+    phi: Floats  # (D, D), or the variances (D,)
+    noise: float  # of a new row
     sites: Sites
 
 
@@ -51,20 +51,22 @@ class NewRows:
         posterior: TreePosterior,
         covariances: Floats,
         leaf_noises: Floats,
+        new_noises: Floats | None,
         completed: Floats,
         cells: Floats,
         n_jobs: int | None,
     ) -> None:
         self.mixed, self.posterior, self.cells, self.n_jobs = mixed, posterior, cells, n_jobs
         self.covariances, self.leaf_noises, self.completed = covariances, leaf_noises, completed
+        self.new_noises = new_noises
         n_kept = len(mixed.index) or len(posterior)
         most = min(n_kept, FEW_TREES if posterior.n_leaves > MANY else MOST_TREES)
         self.used = np.unique(np.linspace(0, n_kept - 1, most).round().astype(int))
 
     def log_density(self) -> Floats:
-        """log p(row | table), (B,): density of what is continuous, in its own units, and probability of the rest."""
+        """log p(row | table), (B,): density of numbers in their own units, probability of texts."""
         log_p, _ = self._average(lambda draw, places, drawn: np.empty(0))
-        return np.asarray(log_p + self.mixed.columns.log_slopes(self.cells), dtype=np.float64)
+        return np.asarray(log_p + self.mixed.columns.log_units(self.cells), dtype=np.float64)
 
     def label_probabilities(self, labels: Ints) -> Floats:
         """Probability of every label for each row, (B, K)."""
@@ -110,21 +112,20 @@ class NewRows:
         shape = (len(self.cells), n_places)
         found = Attachment(np.empty(shape, dtype=np.int64), np.empty(shape), np.empty(shape))
         cuts = self.mixed.cuts.mean(axis=0) if len(self.mixed.cuts) else np.zeros(0)
-        draw = _draw(tree, self.completed, cuts, given.covariance, given.leaf_noise)
+        noise = float(np.median(given.leaf_noise))
+        sites = make_sites(tree, self.completed, np.asarray(given.leaf_noise, dtype=float))
+        draw = _Draw(tree, self.completed, cuts, given.covariance, noise, sites)
         streams = make_streams(np.random.default_rng(0), len(self.cells))
         for b, places in enumerate(self._places(draw, streams, 0)):
             pick(tree.node_times(), places[0], 0, found.node[b], found.probability[b], found.time[b])
         return found
 
     def _places(self, draw: _Draw, streams: npt.NDArray[np.uint64], n_draws: int) -> list[tuple[Places, Floats]]:
-        near = _near(self.mixed, draw, self.cells) if draw.tree.n_leaves > EXACT else None
-        parents, noise = draw.tree.parents(), float(np.median(draw.leaf_noise))
-        every = np.arange(2 * draw.tree.n_leaves - 1)
-        out = []
-        for b, cells in enumerate(self.cells):
-            edges = every if near is None else _around(near[b], parents, draw.tree.children)
-            seen = look(self.mixed.columns, cells, draw.cuts)
-            out.append(weigh_row(draw.sites, seen, draw.phi, noise, edges, n_draws, streams[b]))
+        columns, out = self.mixed.columns, []
+        for cells, stream in zip(self.cells, streams, strict=True):
+            seen = look(columns, cells, draw.cuts, draw.phi, draws=n_draws > 0)
+            edges = edges_for(seen, draw.tree, draw.table)
+            out.append(weigh_row(draw.sites, seen, draw.noise, edges, n_draws, stream))
         return out
 
     def _average(self, summarise: Callable[[_Draw, Places, Floats], Floats], n_draws: int = 0) -> tuple[Floats, Any]:
@@ -149,31 +150,26 @@ class NewRows:
         return total - math.log(len(self.used)), mean
 
     def _draw(self, k: int) -> _Draw:
-        drawn = len(self.mixed.index) > 0
-        m = int(self.mixed.index[k]) if drawn else k
-        table = self.mixed.table(k) if drawn else self.completed
-        cuts = self.mixed.cuts[k] if drawn else np.zeros(0)
-        phi, noise = self.covariances[m % len(self.covariances)], self.leaf_noises[m % len(self.leaf_noises)]
-        return _draw(self.posterior[m], table, cuts, phi, noise)
+        m, table, cuts = self.mixed.draw(k, self.completed)
+        leaf_noise = np.asarray(self.leaf_noises[m % len(self.leaf_noises)], dtype=float)
+        noise = float(np.median(leaf_noise) if self.new_noises is None else self.new_noises[m])
+        sites = make_sites(self.posterior[m], table, leaf_noise)
+        return _Draw(self.posterior[m], table, cuts, self.covariances[m % len(self.covariances)], noise, sites)
 
 
-def _draw(tree: Tree, table: Floats, cuts: Floats, phi: Floats, leaf_noise: Floats) -> _Draw:
-    matrix = np.diag(phi) if phi.ndim == 1 else phi
-    return _Draw(tree, table, cuts, matrix, leaf_noise, make_sites(tree, table, np.asarray(leaf_noise, dtype=float)))
-
-
-def _near(mixed: Mixed, draw: _Draw, cells: Floats) -> Ints:
-    """Rows of the table near each new row, through Φ's diagonal and the coordinates that are known, (B, k)."""
-    from scipy.spatial.distance import cdist
-
-    start = mixed.columns.encode(cells).start
-    scale = np.sqrt(np.diag(draw.phi))
-    near = np.empty((len(cells), N_NEAR), dtype=np.int64)
-    for b, row in enumerate(start):
-        known = ~np.isnan(row)
-        distance = cdist((row / scale)[None, known], (draw.table / scale)[:, known], "sqeuclidean")[0]
-        near[b] = np.argpartition(distance, N_NEAR)[:N_NEAR]
-    return near
+def edges_for(seen: Seen, tree: Tree, table: Floats) -> Ints:
+    """Edges of a tree over coordinates (n, D) that a row may join: all, or of many leaves those around near rows."""
+    if tree.n_leaves <= EXACT:
+        return np.arange(2 * tree.n_leaves - 1)
+    n_seen, scale = seen.n_seen, seen.scale if seen.scale.size else np.sqrt((seen.factor**2).sum(axis=1))
+    exact = ~np.isnan(seen.value[:n_seen])
+    low, high = (np.where(exact, seen.value[:n_seen], bound[:n_seen]) for bound in (seen.low, seen.high))
+    rows = table @ seen.maps.T
+    distance = (((rows[:, :n_seen] - np.clip(rows[:, :n_seen], low, high)) / scale[:n_seen]) ** 2).sum(axis=1)
+    for first, last, level in seen.blocks:
+        utility = rows[:, first:last]
+        distance += (utility.max(axis=1) - utility[:, level]) ** 2
+    return _around(np.argpartition(distance, N_NEAR)[:N_NEAR], tree.parents(), tree.children)
 
 
 def _around(near: Ints, parents: Ints, children: Ints) -> Ints:
