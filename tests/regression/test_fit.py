@@ -9,8 +9,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import coaltree as ct
 from coaltree.model.diffusion import messages
+from coaltree.posterior.diagnostics import effective_size
 from coaltree.regression.chain import Chain
-from coaltree.regression.diagnostics import bulk_ess
 from coaltree.regression.fit import fit_probit
 from tests.seeds import seed
 
@@ -45,11 +45,11 @@ def test_both_samplers_agree(fitted):
     X, Y, _, _, fit = fitted
     other = fit_probit(X, Y, method="albert-chib", n_iter=600, burn_in=100, n_chains=2, random_state=5)
     for a, b in ((fit.coef_draws, other.coef_draws), (fit.intercept_draws, other.intercept_draws)):
-        error = np.sqrt(sum(x.var(axis=(0, 1)) / bulk_ess(x) for x in (a, b)))
+        error = np.sqrt(sum(x.var(axis=(0, 1)) / effective_size(x) for x in (a, b)))
         assert np.abs((a.mean(axis=(0, 1)) - b.mean(axis=(0, 1))) / error).max() < 5
         np.testing.assert_allclose(np.log(a.std(axis=(0, 1)) / b.std(axis=(0, 1))), 0.0, atol=0.35)
     wrong = fit.coef_draws.mean(axis=(0, 1)) + fit.coef_draws.std(axis=(0, 1))
-    error = np.sqrt(sum(x.var(axis=(0, 1)) / bulk_ess(x) for x in (fit.coef_draws, other.coef_draws)))
+    error = np.sqrt(sum(x.var(axis=(0, 1)) / effective_size(x) for x in (fit.coef_draws, other.coef_draws)))
     assert np.abs((wrong - other.coef) / error).max() > 5
 
 

@@ -21,7 +21,8 @@ import numpy.typing as npt
 from coaltree._version import __version__
 from coaltree.posterior import storage
 from coaltree.regression import scores
-from coaltree.regression.folds import check_outcomes, stratified_folds
+from coaltree.regression.encoding import as_outcomes
+from coaltree.regression.folds import stratified_folds
 from coaltree.validation import check_array
 
 FloatArray = npt.NDArray[np.float64]
@@ -284,7 +285,7 @@ def compare(
     from tqdm import tqdm
 
     features = check_array(X, "X", 2)
-    labels = check_outcomes(Y, len(features))
+    labels = as_outcomes(Y, n_rows=len(features))[0]
     names = _outcome_names(outcomes, labels.shape[1])
     if not models:
         raise ValueError("models must name at least one model.")

@@ -224,29 +224,53 @@ class Encoding:
         return cls(tuple(Column(**{**value, "levels": tuple(value["levels"])}) for value in values))
 
 
-def as_outcomes(Y: Any) -> tuple[Floats, tuple[str, ...]]:
-    """Outcomes (N, P) of 0, 1 and NaN, and their names, from a DataFrame or a mapping of columns."""
-    columns = columns_of(Y)
-    return np.column_stack([_outcome(name, values) for name, values in columns.items()]), tuple(columns)
+def as_outcomes(
+    Y: Any, names: tuple[str, ...] | None = None, n_rows: int | None = None
+) -> tuple[Floats, tuple[str, ...]]:
+    """Outcomes (N, P) of 0, 1 and NaN, and their names: the one check that all of them pass.
+
+    Y may be an array, dense or sparse, of numbers, or a DataFrame or a mapping of columns, which may hold booleans or
+    words such as yes and no; one dimension is one outcome. Those of an array are called by `names`, or
+    by their numbers.
+    """
+    if is_mapping(Y) or is_frame(Y):
+        columns = columns_of(Y)
+        names = tuple(columns)
+        array = np.column_stack([_labels(name, values) for name, values in columns.items()])
+    else:
+        try:
+            array = np.ascontiguousarray(Y.toarray() if hasattr(Y, "toarray") else Y, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"Y must hold 0, 1 or NaN (no label), one column per outcome: {error}.") from error
+        if array.ndim == 1:
+            array = array[:, None]
+    if array.ndim != 2 or 0 in array.shape:
+        raise ValueError(f"Y must be a table (N, P) with rows and columns, got shape {np.shape(Y)}.")
+    if n_rows is not None and len(array) != n_rows:
+        raise ValueError(f"Y must have one row for each of the {n_rows} rows of X, got {len(array)}.")
+    names = names or tuple(str(j) for j in range(array.shape[1]))
+    wrong = ~((array == 0) | (array == 1) | np.isnan(array))
+    if wrong.any():
+        column = int(np.argmax(wrong.any(axis=0)))
+        values = np.unique(array[wrong[:, column], column])
+        many = ": counts and measurements are not modelled, make them yes or no by a threshold"
+        raise ValueError(
+            f"Y must hold 0, 1 or NaN (no label), but outcome {names[column]} holds "
+            f"{', '.join(f'{value:g}' for value in values[:5])}{', …' if len(values) > 5 else ''}. Use one 0/1 column "
+            f"per outcome{many if len(values) > 1 else ''}."
+        )
+    return array, names
 
 
-def _outcome(name: str, values: npt.NDArray[Any]) -> Floats:
+def _labels(name: str, values: npt.NDArray[Any]) -> Floats:
+    """Numbers as they are; words as 0, 1 and NaN."""
     if values.dtype.kind == "f":
-        wrong = ~(np.isnan(values) | (values == 0) | (values == 1))
-        if wrong.any():
-            shown = np.unique(values[wrong])
-            many = ": counts and measurements are not modelled, make them yes or no by a threshold"
-            raise ValueError(
-                f"Y must hold 0, 1 or NaN (no label), but outcome {name} holds "
-                f"{', '.join(f'{value:g}' for value in shown[:5])}{', …' if len(shown) > 5 else ''}. Use one 0/1 "
-                f"column an outcome{many if len(shown) > 1 else ''}."
-            )
         return values
     lower = [None if value is None else str(value).lower() for value in values]
     unknown = sorted({cell for cell in lower if cell is not None and cell not in _YES | _NO})
     if unknown:
         raise ValueError(
             f"Y must hold 0 and 1, booleans or yes and no, but outcome {name} holds {listed(unknown)}. Use one 0/1 "
-            "column an outcome, and nothing where it is not known."
+            "column per outcome, and nothing where it is not known."
         )
     return np.array([np.nan if cell is None else float(cell in _YES) for cell in lower])
