@@ -362,6 +362,6 @@ def _encode(y: Any) -> tuple[Any, npt.NDArray[Any], bool]:
         shown = ", ".join(map(str, classes[:5])) + (", …" if len(classes) > 5 else "")
         raise ValueError(
             f"Only binary classification is supported: a one-dimensional y must hold two labels, got {len(classes)} "
-            f"class{'es' if len(classes) != 1 else ''} ({shown}). Use one 0/1 column an outcome."
+            f"class{'es' if len(classes) != 1 else ''} ({shown}). Use one 0/1 column per outcome."
         )
     return codes.astype(np.float64)[:, None], classes, True

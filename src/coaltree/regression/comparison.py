@@ -162,7 +162,7 @@ class Comparison:
         return rows
 
     def summary(self, outcomes: Sequence[int] | None = None, level: float = LEVEL) -> Table:
-        """Mean over outcomes (all, or those whose positions are given) of every score: one row a method."""
+        """Mean over outcomes (all, or those whose positions are given) of every score: one row per method."""
         columns = list(range(len(self.outcomes))) if outcomes is None else list(outcomes)
         detailed, rows = self.table(level), Table()
         for m, method in enumerate(self.methods):
@@ -350,7 +350,7 @@ def _predictions(values: Any, shape: tuple[int, int]) -> FloatArray:
     if array.ndim == 1:
         array = array[:, None]
     if array.shape != shape:
-        raise ValueError(f"predictions must have shape {shape}, one column an outcome, got {array.shape}.")
+        raise ValueError(f"predictions must have shape {shape}, one column per outcome, got {array.shape}.")
     return array
 
 

@@ -7,8 +7,10 @@ r"""Tables as people have them, as columns of numbers: learned once, the same ev
 | categories and other text | one column for each level but the commonest, which is the reference |
 | missing among text | a level of its own, "(missing)", if there were any; else the reference |
 
-Levels that were not there when it was learned, columns that are not there, and infinite numbers are refused by name.
-Outcomes are read by `as_outcomes`: 0 and 1, booleans, or words such as yes and no; empty or NaN where unknown.
+What the cells of a column are is found out as for clustering (`coaltree.frame`): dates become days, and text such as
+"1,5", "NA" or "?" a number or nothing. Levels that were not there when it was learned, columns that are not there, and
+infinite numbers are refused by name. Outcomes are read by `as_outcomes`: 0 and 1, booleans, or words such as yes and
+no; empty or NaN where unknown.
 """
 
 from __future__ import annotations
@@ -20,22 +22,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.frame import Frame, as_frame, is_mixed, listed, read_column
+
 Floats = npt.NDArray[np.float64]
 Columns = dict[str, npt.NDArray[Any]]
 
 NUMBER, TWO, MANY = "number", "two levels", "levels"
 MISSING = "(missing)"
 MOST_LEVELS = 100
-_SHOWN = 6
-_NOTHING = {"", "na", "n/a", "nan", "null", "none", "<na>", "nat"}
 _YES = {"1", "1.0", "yes", "y", "true", "t", "present", "positive"}
 _NO = {"0", "0.0", "no", "n", "false", "f", "absent", "negative"}
-
-
-def listed(names: Any) -> str:
-    """Names for a message, the first few."""
-    names = [repr(str(name)) for name in names]
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def is_frame(X: Any) -> bool:
@@ -49,55 +45,29 @@ def is_mapping(X: Any) -> bool:
 
 
 def columns_of(X: Any) -> Columns:
-    """Columns of a DataFrame or of a mapping: float64 with NaN, or text with None where an entry is missing."""
+    """Columns of a DataFrame, a mapping or a `Frame`: float64 with NaN, or text with None where an entry is missing.
+
+    Cells are what `coaltree.frame` takes them for: numbers however written, dates (days), truth values, levels.
+    """
     if is_mapping(X):
-        return {str(name): _column(values) for name, values in X.items()}
-    names = [str(name) for name in X.columns]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise ValueError(f"X has the columns {listed(repeated)} more than once. Rename them.")
-    return {str(name): _column(X[name]) for name in X.columns}
-
-
-def _column(values: Any) -> npt.NDArray[Any]:
-    array = np.asarray(values)
-    category = str(getattr(values, "dtype", "")) == "category"  # numbers in it are names, not amounts
-    if array.dtype.kind in "iuf" and not category:
-        return array.astype(np.float64)
-    if array.dtype.kind == "b":
-        return np.array(["True" if value else "False" for value in array], dtype=object)
-    cells = [_cell(value) for value in np.asarray(values, dtype=object)]
-    known = [cell for cell in cells if cell is not None]
-    if category:
-        return np.array(cells, dtype=object)
-    try:
-        numbers = [float(cell) for cell in known]
-    except ValueError:
-        return np.array(cells, dtype=object)
-    if any("_" in cell for cell in known):  # Python's way of writing numbers, nobody else's
-        return np.array(cells, dtype=object)
-    found = iter(numbers)
-    return np.array([np.nan if cell is None else next(found) for cell in cells])
-
-
-def _cell(value: Any) -> str | None:
-    """Text, or None if it is missing."""
-    text = str(value).strip()
-    return None if text.lower() in _NOTHING else text
+        read = [read_column(str(name), values) for name, values in X.items()]
+    elif isinstance(X, Frame) or hasattr(X, "iloc"):
+        read = list(as_frame(X).columns)
+    else:
+        read = [read_column(str(name), X[name]) for name in X.columns]
+    return {
+        column.name: np.array([column.cell(i) or None for i in range(len(column.values))], dtype=object)
+        if column.levels
+        else column.values
+        for column in read
+    }
 
 
 def needs_encoding(X: Any) -> bool:
     """Whether a table has named columns of which some are not plain finite numbers."""
     if not is_frame(X):
         return False
-    for name in X.columns:
-        column = X[name]
-        values = np.asarray(column)
-        if str(getattr(column, "dtype", "")) == "category":
-            return True
-        if values.ndim != 1 or values.dtype.kind not in "iuf" or np.isnan(values.astype(np.float64)).any():
-            return True
-    return False
+    return is_mixed(X) or any(np.isnan(values).any() for values in columns_of(X).values())
 
 
 @dataclass(frozen=True)
@@ -159,13 +129,13 @@ def _learn_column(name: str, values: npt.NDArray[Any]) -> Column:
     cells = list(values)
     missing = any(cell is None for cell in cells)
     levels, counts = np.unique([cell for cell in cells if cell is not None], return_counts=True)
+    ordered = [str(level) for level in levels]
     if len(levels) > min(MOST_LEVELS, max(2, len(cells) // 2)):
         raise ValueError(
-            f"X column {name!r} holds text of {len(levels)} levels in {len(cells)} rows, such as {listed(levels[:3])}: "
-            f"too many to learn from, at most {MOST_LEVELS} and half the rows. Leave the column out, group its levels, "
+            f"X column {name!r} holds text of {len(levels)} levels in {len(cells)} rows, such as "
+            f"{listed(ordered[:3])}: too many to learn from, at most {MOST_LEVELS} and half the rows. Leave the column out, group its levels, "
             "or use it to name the rows."
         )
-    ordered = [str(level) for level in levels]
     if len(ordered) == 2 and not missing:
         return Column(name, TWO, levels=tuple(ordered))
     reference = ordered[int(np.argmax(counts))]
@@ -194,8 +164,8 @@ class Encoding:
         absent = [column.name for column in self.columns if column.name not in table]
         if absent:
             raise ValueError(
-                f"X lacks the columns {listed(absent)} that the model needs; it has {listed(table)}. Add them, empty "
-                "where nothing is known."
+                f"X lacks the columns {listed(absent)} that the model needs; it has {listed(list(table))}. Add them, "
+                "empty where nothing is known."
             )
         for column in self.columns:
             values = table[column.name]
@@ -204,7 +174,7 @@ class Encoding:
         return np.hstack([column.encode(table[column.name]) for column in self.columns])
 
     def needs(self) -> list[dict[str, str]]:
-        """What the model needs of a table: one row a column, in words."""
+        """What the model needs of a table: one row per column, in words."""
         rows = []
         for column in self.columns:
             what = "a number" if column.kind == NUMBER else f"one of {listed(column.levels)}"

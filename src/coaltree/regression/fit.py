@@ -336,7 +336,7 @@ def _gather(
     tree, posterior, node_weights = None, None, np.ones((1, 1))
     if n_outcomes == 1:
         # There are no differences to have a covariance: what is left is the spread of the coefficients themselves.
-        spread = np.mean(draws["spread"] ** 2, axis=(0, 1))  # one number, or one a feature
+        spread = np.mean(draws["spread"] ** 2, axis=(0, 1))  # one number, or one per feature
         phi[np.ix_(varying, varying)] = np.eye(int(varying.sum())) * spread
     else:
         n_precisions = sum(len(chain.draws["theta"]) for chain in chains)

@@ -74,7 +74,7 @@ class RegressionResult:
     stack : Stack, optional
         What was learned with features="auto".
     needs : tuple of mappings
-        What a table of new rows must hold: one row a column.
+        What a table of new rows must hold: one row per column.
     """
 
     title: str
