@@ -14,8 +14,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import coaltree as ct
+from coaltree.posterior.diagnostics import effective_size
 from coaltree.regression import chain
-from coaltree.regression.diagnostics import bulk_ess
 from coaltree.regression.fit import ProbitFit, fit_probit
 from coaltree.regression.links import PROBIT, probability
 
@@ -42,7 +42,7 @@ def simulate(n: int, n_outcomes: int, n_features: int, prevalence: tuple[float, 
 
 def report(fit: ProbitFit, seconds: float, rarest: int, name: str) -> float:
     draws = np.concatenate([fit.intercept_draws[..., rarest, None], fit.coef_draws[:, :, rarest]], axis=-1)
-    ess = float(bulk_ess(draws).min())
+    ess = float(effective_size(draws).min())
     n_draws = draws.shape[0] * draws.shape[1]
     print(
         f"{name:12s} {seconds:8.1f} s CPU, {n_draws} kept draws, min bulk ESS of the rarest {ess:7.1f}, "
@@ -103,7 +103,7 @@ def nuts(X, Y, rarest: int, n_warm_up: int, n_draws: int) -> float:
     found = sampler.get_samples(group_by_chain=True)
     seconds = time.process_time() - before
     draws = np.concatenate([np.asarray(found["intercept"])[..., [rarest]], np.asarray(found["beta"])[:, :, rarest]], -1)
-    ess = float(bulk_ess(draws).min())
+    ess = float(effective_size(draws).min())
     print(f"nuts, star   {seconds:8.1f} s CPU, {n_draws} draws, min bulk ESS {ess:7.1f}, {ess / seconds:.3f} a second")
     return ess / seconds
 
@@ -124,8 +124,8 @@ def sweeps(chosen: list[int], n_data: int = 4, n_iter: int = 1000, burn_in: int 
             fit = fit_probit(X, Y, n_iter=n_iter, burn_in=burn_in, n_chains=2, n_jobs=1, random_state=seed + 100)
             seconds = time.process_time() - before
             draws = np.concatenate([fit.intercept_draws[..., rarest, None], fit.coef_draws[:, :, rarest]], axis=-1)
-            clades = bulk_ess(clade_indicators(fit))
-            sizes = [bulk_ess(draws).min(), *(bulk_ess(fit.trace[name][:, burn_in:]) for name in names)]
+            clades = effective_size(clade_indicators(fit))
+            sizes = [effective_size(draws).min(), *(effective_size(fit.trace[name][:, burn_in:]) for name in names)]
             sizes = np.array([*sizes, clades.min(), np.median(clades)]) * n_iter / (n_iter - burn_in)
             rows.append([1000.0 * seconds / (2 * n_iter), *(sizes / seconds)])
         print(n_sweeps, *(f"{value:10.2f}" for value in np.exp(np.log(rows).mean(axis=0))), flush=True)

@@ -14,7 +14,19 @@ from coaltree.cells import BOOLEAN, CATEGORY, DATE, NUMBER, ORDERED, TEXT, Parse
 
 Floats = npt.NDArray[np.float64]
 
-__all__ = ["BOOLEAN", "CATEGORY", "DATE", "NUMBER", "ORDERED", "TEXT", "Column", "Frame", "as_frame", "is_mixed"]
+__all__ = [
+    "BOOLEAN",
+    "CATEGORY",
+    "DATE",
+    "NUMBER",
+    "ORDERED",
+    "TEXT",
+    "Column",
+    "Frame",
+    "as_frame",
+    "is_mixed",
+    "read_column",
+]
 
 
 class Column(NamedTuple):
@@ -102,7 +114,7 @@ def as_frame(X: Any) -> Frame:
     if array.ndim != 2:
         raise ValueError(f"X must be a table with 2 dimensions, got shape {array.shape}.")
     names = [f"column {j + 1}" for j in range(array.shape[1])]
-    columns = [_column(name, array[:, j]) for j, name in enumerate(names)]
+    columns = [read_column(name, array[:, j]) for j, name in enumerate(names)]
     return Frame(tuple(columns), len(array))
 
 
@@ -111,19 +123,20 @@ def _from_pandas(X: Any) -> Frame:
     if len(set(names)) < len(names):
         repeated = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(f"X has columns of the same name: {', '.join(map(repr, repeated))}. Rename them.")
-    columns = [_column(name, X.iloc[:, j]) for j, name in enumerate(names)]
+    columns = [read_column(name, X.iloc[:, j]) for j, name in enumerate(names)]
     index = X.index
     texts = len(index) > 0 and all(isinstance(label, str) for label in index)
     return Frame(tuple(columns), len(X), tuple(index) if texts else None)
 
 
-def _column(name: str, values: Any) -> Column:
+def read_column(name: str, values: Any) -> Column:
     """Return one column of pandas or numpy by its dtype; of objects by looking at each."""
     categories = getattr(getattr(values, "cat", None), "categories", None)
     if categories is not None:
         codes = np.asarray(values.cat.codes, dtype=np.float64)
         codes[codes < 0] = np.nan
         return Column(name, ORDERED if values.cat.ordered else CATEGORY, codes, tuple(map(str, categories)))
+    values = values if hasattr(values, "dtype") else np.asarray(values)
     kind = getattr(values.dtype, "kind", "O")
     if kind in "iuf":
         if hasattr(values, "to_numpy"):

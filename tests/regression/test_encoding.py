@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from coaltree.frame import as_frame
 from coaltree.regression.encoding import Encoding, as_outcomes, columns_of, needs_encoding
 
 
@@ -88,6 +89,24 @@ def test_plain_numbers_need_nothing(frame):
     assert needs_encoding(frame[["grade"]])
     assert not needs_encoding(pd.DataFrame({"a": [1, 2], "b": [0.5, 1.5]}))
     assert not needs_encoding(np.ones((2, 2)))
+
+
+def test_cells_are_read_as_for_clustering():
+    """What is a number, a date or missing is one question with one answer, in Python and in the command."""
+    table = pd.DataFrame(
+        {
+            "paid": ["1,5", "2,25", "?", "3,0"],
+            "seen": ["2020-01-01", "2020-01-03", "-", "2020-01-02"],
+            "when": pd.to_datetime(["2020-01-01", None, "2020-01-03", "2020-01-02"]),
+        }
+    )
+    encoded = Encoding.learn(columns_of(table)).encode(columns_of(table))
+    np.testing.assert_allclose(encoded[:, 0], [1.5, 2.25, 2.25, 3.0])
+    np.testing.assert_array_equal(encoded[:, 1], [0, 0, 1, 0])
+    np.testing.assert_array_equal(encoded[:, 2] - encoded[0, 2], [0, 2, 1, 1])
+    np.testing.assert_array_equal(encoded[:, 4] - encoded[0, 4], [0, 1, 2, 1])
+    columns, frame = columns_of(table), columns_of(as_frame(table))
+    assert all(np.array_equal(columns[name], frame[name], equal_nan=True) for name in table)
 
 
 def test_outcomes_in_words():

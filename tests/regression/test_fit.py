@@ -9,8 +9,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import coaltree as ct
 from coaltree.model.diffusion import messages
+from coaltree.posterior.diagnostics import effective_size
 from coaltree.regression.chain import Chain
-from coaltree.regression.diagnostics import bulk_ess
 from coaltree.regression.fit import fit_probit
 from tests.seeds import seed
 
@@ -47,11 +47,11 @@ def test_both_samplers_agree(fitted):
     X, Y, _, _, fit = fitted
     other = fit_probit(X, Y, method="albert-chib", n_iter=600, burn_in=100, n_chains=2, random_state=5)
     for a, b in ((fit.coef_draws, other.coef_draws), (fit.intercept_draws, other.intercept_draws)):
-        error = np.sqrt(sum(x.var(axis=(0, 1)) / bulk_ess(x) for x in (a, b)))
+        error = np.sqrt(sum(x.var(axis=(0, 1)) / effective_size(x) for x in (a, b)))
         assert np.abs((a.mean(axis=(0, 1)) - b.mean(axis=(0, 1))) / error).max() < 5
         np.testing.assert_allclose(np.log(a.std(axis=(0, 1)) / b.std(axis=(0, 1))), 0.0, atol=0.35)
     wrong = fit.coef_draws.mean(axis=(0, 1)) + fit.coef_draws.std(axis=(0, 1))
-    error = np.sqrt(sum(x.var(axis=(0, 1)) / bulk_ess(x) for x in (fit.coef_draws, other.coef_draws)))
+    error = np.sqrt(sum(x.var(axis=(0, 1)) / effective_size(x) for x in (fit.coef_draws, other.coef_draws)))
     assert np.abs((wrong - other.coef) / error).max() > 5
 
 
@@ -182,6 +182,36 @@ def test_constant_duplicated_and_too_many_features():
         fit_probit(np.ones((20, 2)), Y, **QUICK)
 
 
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("case", ["one feature", "one event", "copies", "more features than rows", "far away"])
+def test_awkward_tables_are_fitted(case, covariance):
+    X, Y, _, _ = simulate(40, 3)
+    if case == "one feature":
+        X = X[:, :1]
+    elif case == "one event":
+        Y[:, 0] = np.arange(40) == 7
+    elif case == "copies":
+        X = np.column_stack([X, X[:, 0], X[:, 0]])
+    elif case == "more features than rows":
+        X = np.column_stack([X, np.random.default_rng(0).standard_normal((40, 50))])
+    else:
+        X[:, 0] += 1e9
+    fit = fit_probit(X, Y, covariance=covariance, **QUICK)
+    p = fit.predict_proba(X)
+    assert np.isfinite(fit.coef_draws).all()
+    assert ((p > 0) & (p < 1)).all()
+    assert fit.coef_draws.shape[2:] == (Y.shape[1], X.shape[1])
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_a_feature_of_a_billion_is_that_feature_in_other_units(covariance):
+    X, Y, _, _ = simulate(40, 3)
+    large = X * np.array([2.0**30, *np.ones(X.shape[1] - 1)])  # a power of two: no rounding
+    one, other = (fit_probit(table, Y, covariance=covariance, **QUICK) for table in (X, large))
+    np.testing.assert_array_equal(one.coef_draws[..., 0], 2.0**30 * other.coef_draws[..., 0])
+    np.testing.assert_array_equal(one.coef_draws[..., 1:], other.coef_draws[..., 1:])
+
+
 def test_separated_outcomes_are_finite():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((80, 2))
@@ -214,7 +244,7 @@ X0, Y0 = np.arange(12.0).reshape(6, 2) % 5, np.array([[0, 1], [1, 0], [0, 0], [1
         (np.where(X0 == 3, np.nan, X0), Y0, {}, "SimpleImputer"),
         (X0[:, 0], Y0, {}, "X must be a table"),
         (np.full((6, 2), "a"), Y0, {}, "X must be a table of numbers"),
-        (X0, Y0, {"sample_weight": np.ones(5)}, "sample_weight must be one number a row"),
+        (X0, Y0, {"sample_weight": np.ones(5)}, "sample_weight must be one number per row"),
         (X0, Y0, {"sample_weight": -np.ones(6)}, "not negative"),
         (X0, Y0, {"sample_weight": np.zeros(6)}, "all weights are zero"),
         (X0, Y0, {"link": "cloglog"}, "link must be one of"),

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from coaltree.regression.folds import check_outcomes, stratified_folds
+from coaltree.regression.encoding import as_outcomes
+from coaltree.regression.folds import stratified_folds
 from tests.seeds import seed
 
 
@@ -60,18 +61,18 @@ def test_bad_number_of_folds(n_folds):
 @pytest.mark.parametrize(
     ("Y", "message"),
     [
-        ([[0, 1], [2, 0]], r"Y\[1, 0\] = 2"),
-        ([[np.inf], [0]], "recode"),
-        ([["yes"], ["no"]], "0, 1 and NaN"),
+        ([[0, 1], [2, 0]], "outcome 0 holds 2"),
+        ([[np.inf], [0]], "outcome 0 holds inf"),
+        ([["yes"], ["no"]], "Y must hold 0, 1 or NaN"),
         (np.zeros((0, 2)), "shape"),
         (np.zeros((2, 2, 2)), "shape"),
     ],
 )
 def test_bad_outcomes(Y, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        check_outcomes(Y)
+        as_outcomes(Y)
 
 
 def test_outcomes_must_match_features():
     with pytest.raises(ValueError, match="5 rows of X"):
-        check_outcomes(np.zeros((4, 2)), 5)
+        as_outcomes(np.zeros((4, 2)), n_rows=5)

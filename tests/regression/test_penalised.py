@@ -11,8 +11,8 @@ from coaltree.regression.penalised import (
     fit_coefficients,
     mean_loss,
     penalties,
-    scaling_of,
 )
+from coaltree.regression.preparation import scale_features
 from tests.reference import regression as twin
 from tests.seeds import seed
 
@@ -22,7 +22,7 @@ def simulate(n=300, k=6, events=0.2, number=1):
     X = rng.normal(size=(n, k)) @ (np.eye(k) + 0.2 * rng.normal(size=(k, k)))
     eta = X @ (rng.normal(size=k) * (rng.random(k) < 0.6)) + norm.ppf(events) * 1.5
     y = (eta + rng.logistic(size=n) > 0).astype(float)
-    return scaling_of(X).apply(X), y
+    return scale_features(X, np.ones(len(X))).apply(X), y
 
 
 @pytest.mark.parametrize("link", ["logit", "probit"])
@@ -84,7 +84,7 @@ def test_separated_classes_have_finite_estimates(link):
 def test_constant_and_repeated_features():
     X, y = simulate()
     raw = np.column_stack([X[:, 1:], np.full(len(X), 7.0), X[:, 1]])
-    theta = fit_coefficients(scaling_of(raw).apply(raw), y, 1e-4 / len(X), 0.0)
+    theta = fit_coefficients(scale_features(raw, np.ones(len(raw))).apply(raw), y, 1e-4 / len(X), 0.0)
     plain = fit_coefficients(X, y, 1e-4 / len(X), 0.0)
     assert theta[-2] == 0.0
     np.testing.assert_allclose(theta[1] + theta[-1], plain[1], rtol=1e-3)

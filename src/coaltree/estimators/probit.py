@@ -18,7 +18,7 @@ from coaltree.regression.encoding import Encoding, as_outcomes, columns_of, is_f
 from coaltree.regression.fit import Options, ProbitFit, fit_probit
 from coaltree.regression.links import LINKS, quantile
 from coaltree.regression.model_file import read_model, write_model
-from coaltree.regression.preparation import as_labels, as_weights, dense
+from coaltree.regression.preparation import as_weights, dense
 from coaltree.regression.stacking import FOLD_BURN_IN, FOLD_ITERATIONS, Stack, learn_stack
 from coaltree.validation import check_choice
 
@@ -200,7 +200,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         self.stack_ = None
         if self.features == "auto":
-            self.stack_ = self._learn_stack(dense(X), as_labels(labels), sample_weight, options)
+            self.stack_ = self._learn_stack(dense(X), as_outcomes(labels)[0], sample_weight, options)
         self._unfold()
         return self
 

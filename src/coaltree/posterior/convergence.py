@@ -2,13 +2,14 @@
 
 Numbers of a chain (log joint, scale, noise) are judged by ArviZ's split R-hat and effective sample sizes. Trees are
 judged by their clades: the supports that each chain gives to the same clade should agree, and the draws of a clade
-(there or not) have an effective size as well.
+(there or not) have an effective size as well. The many coefficients of a regression are judged together
+(`judge_coefficients`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,9 @@ MOST_DIFFERENCE = 0.1
 TELLING, STUCK = 100, 0.05
 # Clades that some chain gives at least this support are compared, and the effective size of so many is looked at.
 NOTEWORTHY, MOST_CLADES = 0.1, 200
+# Of thousands of coefficients a few always look bad by chance: a share of them may exceed MOST_R_HAT, none this; and
+# R-hat of few draws says nothing.
+TOLERATED, HIGHEST_R_HAT, FEWEST_KEPT = 0.05, 1.4, 200
 # Numbers that are judged; what else is in a trace is for plots.
 JUDGED = ("log_joint", "log_scale", "leaf_noise")
 
@@ -163,3 +167,31 @@ def _clade_ess(children: npt.NDArray[Any], n_chains: int) -> float:
     there = np.stack([(ids == clade).any(axis=1) for clade in chosen], axis=1)
     sizes = effective_sizes(there.reshape(n_chains, -1, len(chosen)).astype(np.float64))
     return float(np.nanmedian(sizes)) if np.isfinite(sizes).any() else math.nan
+
+
+def judge_coefficients(ratio: Floats, size: Floats, names: Sequence[str], n_draws: int) -> tuple[bool, str]:
+    """Whether chains may be relied on, and the sentence that says so: the same in Python, terminal and report.
+
+    `ratio` and `size` (P, …) are R-hat and bulk effective sizes of the coefficients of outcomes with these names, NaN
+    of those that were not fitted; `n_draws` is the number of kept draws of a chain.
+    """
+    seen = np.isfinite(ratio)
+    if n_draws < FEWEST_KEPT or not seen.any():
+        return False, (
+            f"Warning: chains of {n_draws} kept draws are too short to be judged: {FEWEST_KEPT} are the least. Raise "
+            "n_iter (--iterations)."
+        )
+    bad = np.where(seen, ratio, 1.0)
+    n_bad, n_seen = int((bad > MOST_R_HAT).sum()), int(seen.sum())
+    if n_bad <= TOLERATED * n_seen and bad.max() <= HIGHEST_R_HAT:
+        return True, (
+            f"The chains agree: largest R-hat {np.nanmax(ratio):.3f}, and every coefficient is worth at least "
+            f"{np.nanmin(size):,.0f} independent draws."
+        )
+    worst = int(np.unravel_index(int(bad.argmax()), bad.shape)[0])
+    return False, (
+        f"Warning: The chains have not converged: {n_bad} of {n_seen} intercepts and coefficients have R-hat above "
+        f"{MOST_R_HAT}; the largest is {bad.max():.2f}, of outcome {names[worst]}, and the smallest effective number "
+        f"of draws {np.nanmin(size):.0f}. Intervals and the support of clades are not to be trusted yet; predictions "
+        "suffer less. Raise n_iter and burn_in, with thin to keep as many draws."
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,27 @@ Floats = npt.NDArray[np.float64]
 FEWEST = 8
 
 
-def effective_size(draws: Floats, method: str = "bulk") -> float:
-    """ArviZ's effective sample size of draws (C, I) of C chains, "bulk" or "tail".
+def _per_column(draws: Floats, measure: Callable[[Floats], Any]) -> Any:
+    """Measure draws (C, I), a number, or (C, I, …), an array (…); NaN for columns that do not tell."""
+    flat = np.asarray(draws, dtype=np.float64).reshape(*draws.shape[:2], -1)
+    out = np.full(flat.shape[2], math.nan)
+    finite = np.isfinite(flat).all(axis=(0, 1))
+    telling = finite & (flat != flat[:1, :1]).any(axis=(0, 1)) & (flat.shape[1] >= FEWEST)
+    if telling.any():
+        with np.errstate(invalid="ignore", divide="ignore"):
+            out[telling] = measure(flat[:, :, telling])
+    return float(out[0]) if draws.ndim == 2 else out.reshape(draws.shape[2:])
+
+
+def effective_size(draws: Floats, method: str = "bulk") -> Any:
+    """ArviZ's effective sample size of draws (C, I) or (C, I, …) of C chains, "bulk" or "tail"; one per column.
 
     NaN for fewer than eight draws per chain, and for draws that are constant or not finite: they say nothing.
     """
-    if draws.shape[1] < FEWEST or not np.isfinite(draws).all() or np.ptp(draws) == 0.0:
-        return math.nan
     from arviz_stats.base.array import array_stats  # slow to import
 
     how: dict[str, Any] = {"prob": (0.05, 0.95)} if method == "tail" else {}
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return float(array_stats.ess(draws, chain_axis=0, draw_axis=1, method=method, **how))
+    return _per_column(draws, lambda flat: array_stats.ess(flat, chain_axis=0, draw_axis=1, method=method, **how))
 
 
 def effective_sizes(draws: Floats) -> Floats:
@@ -60,16 +69,19 @@ def effective_sizes(draws: Floats) -> Floats:
     return np.where(np.ptp(draws, axis=(0, 1)) > 0.0, total / time, math.nan)
 
 
-def r_hat(draws: Floats) -> float:
-    """ArviZ's split R-hat, rank-normalised, of draws (C, I); NaN as for `effective_size`. One chain counts as two."""
-    if draws.shape[1] < FEWEST or not np.isfinite(draws).all() or np.ptp(draws) == 0.0:
-        return math.nan
+def r_hat(draws: Floats) -> Any:
+    """ArviZ's split R-hat, rank-normalised, of draws (C, I) or (C, I, …); NaN as for `effective_size`.
+
+    One chain counts as two: its halves.
+    """
     from arviz_stats.base.array import array_stats
 
-    if len(draws) == 1:  # ArviZ compares chains: the halves of one
-        draws = draws[:, : draws.size // 2 * 2].reshape(2, -1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return float(array_stats.rhat(draws, chain_axis=0, draw_axis=1))
+    def measure(flat: Floats) -> Any:
+        if len(flat) == 1:  # ArviZ compares chains
+            flat = flat[:, : flat.shape[1] // 2 * 2].reshape(2, -1, flat.shape[2])
+        return array_stats.rhat(flat, chain_axis=0, draw_axis=1)
+
+    return _per_column(draws, measure)
 
 
 def effective_sample_size(x: npt.ArrayLike) -> Any:
@@ -94,9 +106,7 @@ def effective_sample_size(x: npt.ArrayLike) -> Any:
     draws = np.asarray(x, dtype=np.float64)
     if draws.ndim == 0:
         raise ValueError("x must have one row per draw, got a single number.")
-    flat = draws.reshape(len(draws), -1)
-    sizes = np.array([effective_size(flat[None, :, j]) for j in range(flat.shape[1])])
-    return float(sizes[0]) if draws.ndim == 1 else sizes.reshape(draws.shape[1:])
+    return effective_size(draws[None])
 
 
 def to_arviz(trace: Mapping[str, npt.ArrayLike], burn_in: int = 0) -> Any:

@@ -15,7 +15,8 @@ from scipy.special import expit, logit, ndtr
 from sklearn.base import BaseEstimator
 
 from coaltree.randomness import RandomState, as_generator
-from coaltree.regression.folds import check_outcomes, stratified_folds
+from coaltree.regression.encoding import as_outcomes
+from coaltree.regression.folds import stratified_folds
 from coaltree.regression.forest import grow_forest, log_odds
 from coaltree.regression.penalised import (
     LINKS,
@@ -25,8 +26,8 @@ from coaltree.regression.penalised import (
     crossfit_ridge,
     fit_coefficients,
     penalties,
-    scaling_of,
 )
+from coaltree.regression.preparation import scale_features
 from coaltree.validation import check_array, check_choice
 
 FloatArray = npt.NDArray[np.float64]
@@ -84,7 +85,7 @@ class PenalisedRegression(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: FloatArray, y: FloatArray) -> Self:
         """Choose the penalty and fit all rows with it."""
         check_choice(self.link, "link", LINKS)
-        scaling = scaling_of(X)
+        scaling = scale_features(X, np.ones(len(X)))
         standard = scaling.apply(X)
         self.penalty_, self.l1_ratio_ = _JITTER / len(y), 0.0
         if self.l1_ratios is not None:
@@ -92,8 +93,8 @@ class PenalisedRegression(BaseEstimator):  # type: ignore[misc]
                 raise ValueError('link must be "logit" when a penalty is chosen: leave out l1_ratios for a probit.')
             self.penalty_, self.l1_ratio_ = self._choose(standard, y, self.l1_ratios)
         theta = fit_coefficients(standard, y, self.penalty_, self.l1_ratio_, self.link)
-        self.coef_ = theta[1:] / scaling.scale
-        self.intercept_ = float(theta[0] - scaling.centre @ self.coef_)
+        intercept, self.coef_ = scaling.undo(theta)
+        self.intercept_ = float(intercept)
         return self
 
     def _choose(self, X: FloatArray, y: FloatArray, l1_ratios: tuple[float, ...]) -> tuple[float, float]:
@@ -210,7 +211,7 @@ class PerOutcome(BaseEstimator):  # type: ignore[misc]
         from sklearn.base import clone
 
         features = check_array(X, "X", 2)
-        outcomes = check_outcomes(Y, len(features))
+        outcomes = as_outcomes(Y, n_rows=len(features))[0]
         self.n_features_in_ = features.shape[1]
         self.models_: list[BinaryModel | float] = []
         for y in outcomes.T:
@@ -256,7 +257,7 @@ class AllOutcomes(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: npt.ArrayLike, Y: npt.ArrayLike) -> Self:
         """Fit all outcomes that have both classes."""
         features = check_array(X, "X", 2)
-        outcomes = check_outcomes(Y, len(features))
+        outcomes = as_outcomes(Y, n_rows=len(features))[0]
         known = ~np.isnan(outcomes)
         events = np.where(known, outcomes, 0.0).sum(axis=0)
         self.rates_ = (events + 0.5) / (known.sum(axis=0) + 1.0)

@@ -21,7 +21,8 @@ import numpy.typing as npt
 from coaltree._version import __version__
 from coaltree.posterior import storage
 from coaltree.regression import scores
-from coaltree.regression.folds import check_outcomes, stratified_folds
+from coaltree.regression.encoding import as_outcomes
+from coaltree.regression.folds import stratified_folds
 from coaltree.validation import check_array
 
 FloatArray = npt.NDArray[np.float64]
@@ -161,7 +162,7 @@ class Comparison:
         return rows
 
     def summary(self, outcomes: Sequence[int] | None = None, level: float = LEVEL) -> Table:
-        """Mean over outcomes (all, or those whose positions are given) of every score: one row a method."""
+        """Mean over outcomes (all, or those whose positions are given) of every score: one row per method."""
         columns = list(range(len(self.outcomes))) if outcomes is None else list(outcomes)
         detailed, rows = self.table(level), Table()
         for m, method in enumerate(self.methods):
@@ -284,7 +285,7 @@ def compare(
     from tqdm import tqdm
 
     features = check_array(X, "X", 2)
-    labels = check_outcomes(Y, len(features))
+    labels = as_outcomes(Y, n_rows=len(features))[0]
     names = _outcome_names(outcomes, labels.shape[1])
     if not models:
         raise ValueError("models must name at least one model.")
@@ -349,7 +350,7 @@ def _predictions(values: Any, shape: tuple[int, int]) -> FloatArray:
     if array.ndim == 1:
         array = array[:, None]
     if array.shape != shape:
-        raise ValueError(f"predictions must have shape {shape}, one column an outcome, got {array.shape}.")
+        raise ValueError(f"predictions must have shape {shape}, one column per outcome, got {array.shape}.")
     return array
 
 

@@ -7,8 +7,10 @@ r"""Tables as people have them, as columns of numbers: learned once, the same ev
 | categories and other text | one column for each level but the commonest, which is the reference |
 | missing among text | a level of its own, "(missing)", if there were any; else the reference |
 
-Levels that were not there when it was learned, columns that are not there, and infinite numbers are refused by name.
-Outcomes are read by `as_outcomes`: 0 and 1, booleans, or words such as yes and no; empty or NaN where unknown.
+What the cells of a column are is found out as for clustering (`coaltree.frame`): dates become days, and text such as
+"1,5", "NA" or "?" a number or nothing. Levels that were not there when it was learned, columns that are not there, and
+infinite numbers are refused by name. Outcomes are read by `as_outcomes`: 0 and 1, booleans, or words such as yes and
+no; empty or NaN where unknown.
 """
 
 from __future__ import annotations
@@ -20,22 +22,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.frame import Frame, as_frame, is_mixed, listed, read_column
+
 Floats = npt.NDArray[np.float64]
 Columns = dict[str, npt.NDArray[Any]]
 
 NUMBER, TWO, MANY = "number", "two levels", "levels"
 MISSING = "(missing)"
 MOST_LEVELS = 100
-_SHOWN = 6
-_NOTHING = {"", "na", "n/a", "nan", "null", "none", "<na>", "nat"}
 _YES = {"1", "1.0", "yes", "y", "true", "t", "present", "positive"}
 _NO = {"0", "0.0", "no", "n", "false", "f", "absent", "negative"}
-
-
-def listed(names: Any) -> str:
-    """Names for a message, the first few."""
-    names = [repr(str(name)) for name in names]
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def is_frame(X: Any) -> bool:
@@ -49,55 +45,29 @@ def is_mapping(X: Any) -> bool:
 
 
 def columns_of(X: Any) -> Columns:
-    """Columns of a DataFrame or of a mapping: float64 with NaN, or text with None where an entry is missing."""
+    """Columns of a DataFrame, a mapping or a `Frame`: float64 with NaN, or text with None where an entry is missing.
+
+    Cells are what `coaltree.frame` takes them for: numbers however written, dates (days), truth values, levels.
+    """
     if is_mapping(X):
-        return {str(name): _column(values) for name, values in X.items()}
-    names = [str(name) for name in X.columns]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise ValueError(f"X has the columns {listed(repeated)} more than once. Rename them.")
-    return {str(name): _column(X[name]) for name in X.columns}
-
-
-def _column(values: Any) -> npt.NDArray[Any]:
-    array = np.asarray(values)
-    category = str(getattr(values, "dtype", "")) == "category"  # numbers in it are names, not amounts
-    if array.dtype.kind in "iuf" and not category:
-        return array.astype(np.float64)
-    if array.dtype.kind == "b":
-        return np.array(["True" if value else "False" for value in array], dtype=object)
-    cells = [_cell(value) for value in np.asarray(values, dtype=object)]
-    known = [cell for cell in cells if cell is not None]
-    if category:
-        return np.array(cells, dtype=object)
-    try:
-        numbers = [float(cell) for cell in known]
-    except ValueError:
-        return np.array(cells, dtype=object)
-    if any("_" in cell for cell in known):  # Python's way of writing numbers, nobody else's
-        return np.array(cells, dtype=object)
-    found = iter(numbers)
-    return np.array([np.nan if cell is None else next(found) for cell in cells])
-
-
-def _cell(value: Any) -> str | None:
-    """Text, or None if it is missing."""
-    text = str(value).strip()
-    return None if text.lower() in _NOTHING else text
+        read = [read_column(str(name), values) for name, values in X.items()]
+    elif isinstance(X, Frame) or hasattr(X, "iloc"):
+        read = list(as_frame(X).columns)
+    else:
+        read = [read_column(str(name), X[name]) for name in X.columns]
+    return {
+        column.name: np.array([column.cell(i) or None for i in range(len(column.values))], dtype=object)
+        if column.levels
+        else column.values
+        for column in read
+    }
 
 
 def needs_encoding(X: Any) -> bool:
     """Whether a table has named columns of which some are not plain finite numbers."""
     if not is_frame(X):
         return False
-    for name in X.columns:
-        column = X[name]
-        values = np.asarray(column)
-        if str(getattr(column, "dtype", "")) == "category":
-            return True
-        if values.ndim != 1 or values.dtype.kind not in "iuf" or np.isnan(values.astype(np.float64)).any():
-            return True
-    return False
+    return is_mixed(X) or any(np.isnan(values).any() for values in columns_of(X).values())
 
 
 @dataclass(frozen=True)
@@ -159,13 +129,13 @@ def _learn_column(name: str, values: npt.NDArray[Any]) -> Column:
     cells = list(values)
     missing = any(cell is None for cell in cells)
     levels, counts = np.unique([cell for cell in cells if cell is not None], return_counts=True)
+    ordered = [str(level) for level in levels]
     if len(levels) > min(MOST_LEVELS, max(2, len(cells) // 2)):
         raise ValueError(
-            f"X column {name!r} holds text of {len(levels)} levels in {len(cells)} rows, such as {listed(levels[:3])}: "
-            f"too many to learn from, at most {MOST_LEVELS} and half the rows. Leave the column out, group its levels, "
+            f"X column {name!r} holds text of {len(levels)} levels in {len(cells)} rows, such as "
+            f"{listed(ordered[:3])}: too many to learn from, at most {MOST_LEVELS} and half the rows. Leave the column out, group its levels, "
             "or use it to name the rows."
         )
-    ordered = [str(level) for level in levels]
     if len(ordered) == 2 and not missing:
         return Column(name, TWO, levels=tuple(ordered))
     reference = ordered[int(np.argmax(counts))]
@@ -194,8 +164,8 @@ class Encoding:
         absent = [column.name for column in self.columns if column.name not in table]
         if absent:
             raise ValueError(
-                f"X lacks the columns {listed(absent)} that the model needs; it has {listed(table)}. Add them, empty "
-                "where nothing is known."
+                f"X lacks the columns {listed(absent)} that the model needs; it has {listed(list(table))}. Add them, "
+                "empty where nothing is known."
             )
         for column in self.columns:
             values = table[column.name]
@@ -204,7 +174,7 @@ class Encoding:
         return np.hstack([column.encode(table[column.name]) for column in self.columns])
 
     def needs(self) -> list[dict[str, str]]:
-        """What the model needs of a table: one row a column, in words."""
+        """What the model needs of a table: one row per column, in words."""
         rows = []
         for column in self.columns:
             what = "a number" if column.kind == NUMBER else f"one of {listed(column.levels)}"
@@ -224,29 +194,53 @@ class Encoding:
         return cls(tuple(Column(**{**value, "levels": tuple(value["levels"])}) for value in values))
 
 
-def as_outcomes(Y: Any) -> tuple[Floats, tuple[str, ...]]:
-    """Outcomes (N, P) of 0, 1 and NaN, and their names, from a DataFrame or a mapping of columns."""
-    columns = columns_of(Y)
-    return np.column_stack([_outcome(name, values) for name, values in columns.items()]), tuple(columns)
+def as_outcomes(
+    Y: Any, names: tuple[str, ...] | None = None, n_rows: int | None = None
+) -> tuple[Floats, tuple[str, ...]]:
+    """Outcomes (N, P) of 0, 1 and NaN, and their names: the one check that all of them pass.
+
+    Y may be an array, dense or sparse, of numbers, or a DataFrame or a mapping of columns, which may hold booleans or
+    words such as yes and no; one dimension is one outcome. Those of an array are called by `names`, or
+    by their numbers.
+    """
+    if is_mapping(Y) or is_frame(Y):
+        columns = columns_of(Y)
+        names = tuple(columns)
+        array = np.column_stack([_labels(name, values) for name, values in columns.items()])
+    else:
+        try:
+            array = np.ascontiguousarray(Y.toarray() if hasattr(Y, "toarray") else Y, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"Y must hold 0, 1 or NaN (no label), one column per outcome: {error}.") from error
+        if array.ndim == 1:
+            array = array[:, None]
+    if array.ndim != 2 or 0 in array.shape:
+        raise ValueError(f"Y must be a table (N, P) with rows and columns, got shape {np.shape(Y)}.")
+    if n_rows is not None and len(array) != n_rows:
+        raise ValueError(f"Y must have one row for each of the {n_rows} rows of X, got {len(array)}.")
+    names = names or tuple(str(j) for j in range(array.shape[1]))
+    wrong = ~((array == 0) | (array == 1) | np.isnan(array))
+    if wrong.any():
+        column = int(np.argmax(wrong.any(axis=0)))
+        values = np.unique(array[wrong[:, column], column])
+        many = ": counts and measurements are not modelled, make them yes or no by a threshold"
+        raise ValueError(
+            f"Y must hold 0, 1 or NaN (no label), but outcome {names[column]} holds "
+            f"{', '.join(f'{value:g}' for value in values[:5])}{', …' if len(values) > 5 else ''}. Use one 0/1 column "
+            f"per outcome{many if len(values) > 1 else ''}."
+        )
+    return array, names
 
 
-def _outcome(name: str, values: npt.NDArray[Any]) -> Floats:
+def _labels(name: str, values: npt.NDArray[Any]) -> Floats:
+    """Numbers as they are; words as 0, 1 and NaN."""
     if values.dtype.kind == "f":
-        wrong = ~(np.isnan(values) | (values == 0) | (values == 1))
-        if wrong.any():
-            shown = np.unique(values[wrong])
-            many = ": counts and measurements are not modelled, make them yes or no by a threshold"
-            raise ValueError(
-                f"Y must hold 0, 1 or NaN (no label), but outcome {name} holds "
-                f"{', '.join(f'{value:g}' for value in shown[:5])}{', …' if len(shown) > 5 else ''}. Use one 0/1 "
-                f"column an outcome{many if len(shown) > 1 else ''}."
-            )
         return values
     lower = [None if value is None else str(value).lower() for value in values]
     unknown = sorted({cell for cell in lower if cell is not None and cell not in _YES | _NO})
     if unknown:
         raise ValueError(
             f"Y must hold 0 and 1, booleans or yes and no, but outcome {name} holds {listed(unknown)}. Use one 0/1 "
-            "column an outcome, and nothing where it is not known."
+            "column per outcome, and nothing where it is not known."
         )
     return np.array([np.nan if cell is None else float(cell in _YES) for cell in lower])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,11 +16,12 @@ from coaltree._version import __version__
 from coaltree.model.covariance import CovarianceFamily
 from coaltree.model.diffusion import messages
 from coaltree.model.family import check_positive
+from coaltree.posterior.convergence import FEWEST_KEPT, judge_coefficients
+from coaltree.posterior.diagnostics import effective_size, r_hat
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.regression import links
 from coaltree.regression.chain import ALBERT_CHIB, METHODS, Chain, Settings
-from coaltree.regression.diagnostics import FEWEST_DRAWS, bulk_ess, r_hat, verdict
 from coaltree.regression.preparation import Prepared, as_features, dense, prepare
 from coaltree.regression.prior import default_prior, wide_prior
 from coaltree.regression.running import run_chains
@@ -81,7 +83,7 @@ class ProbitFit:
         """Whether the chains may be relied on, and why; a warning if not."""
         names = self.outcome_names or tuple(str(j) for j in range(self.coef_draws.shape[2]))
         ratio, size = self.diagnostics["theta_r_hat"], self.diagnostics["theta_bulk_ess"]
-        return verdict(ratio, size, names, self.coef_draws.shape[1])
+        return judge_coefficients(ratio, size, names, self.coef_draws.shape[1])
 
     def __repr__(self) -> str:
         chains, draws, n_outcomes, n_features = self.coef_draws.shape
@@ -292,7 +294,7 @@ def fit_prepared(
 
 def _warn_if_unconverged(fit: ProbitFit) -> None:
     converged, message = fit.verdict
-    if not converged and fit.coef_draws.shape[1] >= FEWEST_DRAWS:
+    if not converged and fit.coef_draws.shape[1] >= FEWEST_KEPT:
         from sklearn.exceptions import ConvergenceWarning  # slow to import
 
         warnings.warn(message, ConvergenceWarning, stacklevel=3)
@@ -334,14 +336,14 @@ def _gather(
     tree, posterior, node_weights = None, None, np.ones((1, 1))
     if n_outcomes == 1:
         # There are no differences to have a covariance: what is left is the spread of the coefficients themselves.
-        spread = np.mean(draws["spread"] ** 2, axis=(0, 1))  # one number, or one a feature
+        spread = np.mean(draws["spread"] ** 2, axis=(0, 1))  # one number, or one per feature
         phi[np.ix_(varying, varying)] = np.eye(int(varying.sum())) * spread
     else:
         n_precisions = sum(len(chain.draws["theta"]) for chain in chains)
         mean_precision = np.sum([chain.precision_sum for chain in chains], axis=0) / n_precisions
         full = mean_precision.ndim == 2
         phi[np.ix_(varying, varying)] = np.linalg.inv(mean_precision) if full else np.diag(1.0 / mean_precision)
-        ess = bulk_ess(draws["times"])
+        ess = effective_size(draws["times"])
         posterior = TreePosterior(
             children=draws["children"].reshape(-1, n_outcomes - 1, 2),
             times=draws["times"].reshape(-1, n_outcomes - 1),
@@ -374,17 +376,23 @@ def _gather(
 def _diagnose(theta: Floats, trace: dict[str, Floats], fitted: npt.NDArray[np.bool_]) -> dict[str, Any]:
     """R̂ and bulk effective sample size of every intercept and coefficient of an outcome that is fitted."""
     outcomes = range(theta.shape[2])  # one by one: of thousands of coefficients they need many times the memory
-    ratio, size = (np.stack([measure(theta[:, :, j]) for j in outcomes]) for measure in (r_hat, bulk_ess))
+    ratio, size = (np.stack([measure(theta[:, :, j]) for j in outcomes]) for measure in (r_hat, effective_size))
     ratio[~fitted], size[~fitted] = np.nan, np.nan
     scalars = ("log_likelihood", "spread", "leaf_noise", "last_time", "log_det")
     late = {name: trace[name] for name in scalars if not np.isnan(trace[name]).any()}
     return {
-        "r_hat": float(np.max(ratio[fitted])),
-        "bulk_ess": float(np.min(size[fitted])),
+        "r_hat": _worst(np.max, ratio),
+        "bulk_ess": _worst(np.min, size),
         "acceptance": float(trace["acceptance"].mean()),
         "n_steps": float(trace["n_steps"].mean()),
         "theta_r_hat": ratio,  # (P, 1 + varying features), intercepts first
         "theta_bulk_ess": size,
-        "trace_r_hat": {name: float(r_hat(values)) for name, values in late.items()},
-        "trace_bulk_ess": {name: float(bulk_ess(values)) for name, values in late.items()},
+        "trace_r_hat": {name: r_hat(values) for name, values in late.items()},
+        "trace_bulk_ess": {name: effective_size(values) for name, values in late.items()},
     }
+
+
+def _worst(choose: Callable[[Floats], Any], values: Floats) -> float:
+    """The largest or smallest of those that are known; NaN if none is."""
+    known = values[np.isfinite(values)]
+    return float(choose(known)) if known.size else math.nan

@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from coaltree.randomness import RandomState, as_generator
+from coaltree.regression.encoding import as_outcomes
 from coaltree.validation import check_count
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-
-
-def check_outcomes(Y: Any, n_rows: int | None = None) -> FloatArray:
-    """Return Y as float (N, P) with entries 0, 1 or NaN; a single outcome may come as a vector."""
-    try:
-        array = np.asarray(Y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"Y must be an array of 0, 1 and NaN: {error}.") from error
-    if array.ndim == 1:
-        array = array[:, None]
-    if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"Y must have shape (N, P), one column an outcome, got {np.shape(Y)}.")
-    if n_rows is not None and len(array) != n_rows:
-        raise ValueError(f"Y must have one row for each of the {n_rows} rows of X, got {len(array)}.")
-    bad = np.argwhere(~((array == 0.0) | (array == 1.0) | np.isnan(array)))
-    if len(bad):
-        i, j = bad[0]
-        raise ValueError(f"Y must hold 0, 1 or NaN (no label), but Y[{i}, {j}] = {array[i, j]}: recode the outcome.")
-    return array
 
 
 def stratified_folds(Y: npt.ArrayLike, n_folds: int = 10, random_state: RandomState = 0) -> IntArray:
@@ -55,7 +36,7 @@ def stratified_folds(Y: npt.ArrayLike, n_folds: int = 10, random_state: RandomSt
     folds : ndarray of int64, shape (N,)
         The fold of every row, 0 … n_folds − 1.
     """
-    events = check_outcomes(Y) == 1.0
+    events = as_outcomes(Y)[0] == 1.0
     n_rows = len(events)
     n_folds = check_count(n_folds, "n_folds", 2)
     if n_folds > n_rows:

@@ -101,7 +101,7 @@ class Likelihood:
         return np.asarray(np.clip(bend, 0.0, 1.0) * self.weights[:, None] * np.abs(self.signs))
 
     def curvature(self, theta: Floats) -> Floats:
-        """Minus the Hessian, one positive semi-definite block an outcome, (P, K+1, K+1)."""
+        """Minus the Hessian, one positive semi-definite block per outcome, (P, K+1, K+1)."""
         bend = self.bend(theta)
         return np.stack([(self.rows * bend[:, [j]]).T @ self.rows for j in range(len(theta))])
 
@@ -200,7 +200,7 @@ class OwnLikelihood(Likelihood):
         return np.hstack([self.rows, self.own[:, :, j].T])
 
     def curvature(self, theta: Floats) -> Floats:
-        """Minus the Hessian, one block an outcome."""
+        """Minus the Hessian, one block per outcome."""
         bend = self.bend(theta)
         rows = [self._rows_of(j) for j in range(len(theta))]
         return np.stack([(rows[j] * bend[:, [j]]).T @ rows[j] for j in range(len(theta))])

@@ -19,7 +19,7 @@ of rows left out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -45,23 +45,6 @@ _N_PENALTIES = 25
 _SMALLEST_RATIO = 1e-4  # of the penalties tried, the smallest over the largest
 _RIDGE_L1_RATIO = 1e-2  # stands for 0 when the largest penalty is set: ridge has none that zeroes every coefficient
 _N_WORSE = 5  # penalties in a row without an improvement after which the path is left
-
-
-class Scaling(NamedTuple):
-    """Centre and scale of every feature, (K,); the scale of a constant feature is one."""
-
-    centre: FloatArray
-    scale: FloatArray
-
-    def apply(self, X: FloatArray) -> FloatArray:
-        """Standardised features behind a column of ones, (N, K+1)."""
-        return np.column_stack([np.ones(len(X)), (X - self.centre) / self.scale])
-
-
-def scaling_of(X: FloatArray) -> Scaling:
-    """Mean and standard deviation of every feature."""
-    scale = X.std(axis=0)
-    return Scaling(X.mean(axis=0), np.where(scale > 1e-12 * (1.0 + np.abs(X).max(axis=0)), scale, 1.0))
 
 
 def mean_loss(y: FloatArray, eta: FloatArray, link: Link) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.regression.encoding import as_outcomes, is_frame
+from coaltree.regression.encoding import as_outcomes
 from coaltree.regression.likelihood import BLOCK, Likelihood, SparseLikelihood
 
 Floats = npt.NDArray[np.float64]
@@ -87,32 +87,6 @@ def as_features(X: Any) -> Any:
     return array
 
 
-def as_labels(Y: Any, names: tuple[str, ...] | None = None) -> Floats:
-    """Return Y (N, P) as float64 with 0, 1 and, where a label is missing, NaN; one dimension is one outcome."""
-    Y = dense(Y)
-    if is_frame(Y):
-        array = as_outcomes(Y)[0]
-    else:
-        try:
-            array = np.ascontiguousarray(Y, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"Y must hold 0, 1 or NaN (no label), one column an outcome: {error}.") from error
-    if array.ndim == 1:
-        array = array[:, None]
-    if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"Y must be a table (N, P) with rows and columns, got shape {np.shape(Y)}.")
-    wrong = ~((array == 0) | (array == 1) | np.isnan(array))
-    if wrong.any():
-        column = int(np.argmax(wrong.any(axis=0)))
-        label = names[column] if names else f"{column}"
-        values = np.unique(array[wrong[:, column], column])
-        shown = ", ".join(f"{value:g}" for value in values[:5]) + (", …" if len(values) > 5 else "")
-        raise ValueError(
-            f"Y must hold 0, 1 or NaN (no label), but outcome {label} holds {shown}. Use one 0/1 column an outcome."
-        )
-    return array
-
-
 def as_weights(sample_weight: Any, n: int) -> Floats:
     """Return case weights (N,), ones by default."""
     if sample_weight is None:
@@ -121,7 +95,7 @@ def as_weights(sample_weight: Any, n: int) -> Floats:
     if weights.ndim == 0:
         weights = np.full(n, float(weights))
     if weights.shape != (n,):
-        raise ValueError(f"sample_weight must be one number a row of X ({n}), got shape {weights.shape}.")
+        raise ValueError(f"sample_weight must be one number per row of X ({n}), got shape {weights.shape}.")
     if not np.all(np.isfinite(weights)) or np.any(weights < 0):
         raise ValueError("sample_weight must be finite and not negative.")
     if not np.any(weights > 0):
@@ -142,8 +116,6 @@ def scale_features(X: Any, weights: Floats) -> Scaling:
         width = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=weights))
         largest = np.abs(X).max(axis=0)
     width[width <= 1e-10 * np.maximum(np.abs(centre), largest)] = 0.0
-    if not np.any(width > 0):
-        raise ValueError("X must have a column that varies: every one is constant.")
     return Scaling(centre, width, X.shape[1])
 
 
@@ -165,7 +137,7 @@ def prepare(
     X: Any, Y: Any, sample_weight: Any, link: int, names: tuple[str, ...] | None, wide: bool | None = None
 ) -> Prepared:
     """Check everything, set aside outcomes with a single class, and build the likelihood."""
-    features, labels = as_features(X), as_labels(Y, names)
+    features, labels = as_features(X), as_outcomes(Y, names)[0]
     if features.shape[0] != len(labels):
         raise ValueError(f"X and Y must have as many rows: {features.shape[0]} and {len(labels)}.")
     weights = as_weights(sample_weight, len(labels))
@@ -193,6 +165,8 @@ def prepare(
         wide = choose_wide(features.shape[1], labels.shape[1])
     features = features if wide else dense(features)
     scaling = scale_features(features, weights)
+    if not scaling.varying.any():
+        raise ValueError("X must have a column that varies: every one is constant.")
     if wide and hasattr(features, "tocsr"):
         return Prepared(sparse_likelihood(features, scaling, signs, weights, link), scaling, fitted, rates, wide)
     rows = scaling.apply(features)
