@@ -1,10 +1,9 @@
 """What a study writes may be passed on: no identifier, no time of an event, no number of patients from 1 to 10."""
 
-import csv
-import io
+import itertools
 import os
 import re
-import shutil
+from collections import defaultdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,13 +11,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from scipy import sparse
 from typer.testing import CliRunner
 
 from coaltree.cli import app
-from coaltree.records.privacy import FEWEST, attrition_table, score_digits, shown_count, shown_labels, shown_parts
+from coaltree.records import privacy, publishing, review
+from coaltree.records import study as study_module
+from coaltree.records.config import load_config
+from coaltree.records.cost import Costs, cost_curves
+from coaltree.records.evaluation import PROBIT
+from coaltree.records.factors import CodeFactors
+from coaltree.records.features import Counts
+from coaltree.records.privacy import FEWEST, attrition_table, attrition_tables, score_digits, shown_count, shown_parts
 from coaltree.records.simulate import simulate_cohort
+from coaltree.records.study import run_study
 from coaltree.regression.comparison import Comparison
 from coaltree.report.records import draw_figures
+from tests.records.attack import attack, attack_curves, attack_model, read_tables
 from tests.records.test_study import CONFIG
 from tests.seeds import seed
 
@@ -44,6 +53,7 @@ def study(tmp_path_factory):
         keys = [str(model["names"][j]) for j in order[:7]]
     config = folder / "study.toml"
     text = CONFIG.format(path=cohort, keys=str(keys).replace("'", '"')).replace("min_events = 5", "min_events = 2")
+    text = text.replace("[model]", "age = true\nsex = true\n[model]")
     config.write_text(text.replace("n_iter = 40", "n_iter = 12").replace("burn_in = 10", "burn_in = 4"))
     out = folder / "results"
     result = CliRunner().invoke(app, ["records", "study", str(config), "--out", str(out)])
@@ -98,45 +108,12 @@ def test_nothing_private_is_left_in_the_folder(study):
     assert os.name != "posix" or private.stat().st_mode & 0o077 == 0
 
 
-def numbers(cell):
-    return int(cell) if re.fullmatch(r"-?\d+", cell) else None
-
-
 def test_small_numbers_are_hidden(study):
-    out = study[0]
-    counted = re.compile("events|had it|censored|removed|left|labels|^n$")
-    tables = {file.stem: list(csv.DictReader(io.StringIO(file.read_text()))) for file in out.glob("*.csv")}
-    hidden = 0
-    for name, rows in tables.items():
-        for row in rows:
-            for column, cell in row.items():
-                if counted.search(column):
-                    value = numbers(cell)
-                    assert value is None or not 0 < value < FEWEST, (name, row)
-                    hidden += cell == f"<{FEWEST}"
-    assert hidden > 0  # the study has such numbers
-    page = (out / "report.html").read_text()
-    for cells in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL):
-        assert not re.search(r"had it before|censored", cells) or "<th" in cells
-
-
-def test_small_numbers_cannot_be_subtracted(study):
-    """Subjects, labels and the reasons for missing ones: no hidden number is the difference of shown ones."""
-    out = study[0]
-    tables = {file.stem: list(csv.DictReader(io.StringIO(file.read_text()))) for file in out.glob("*.csv")}
-    for part, threshold, steps in (
-        ("cross-validation", "2009-01-01", "attrition-1"),
-        ("temporal", "2010-01-01", "attrition-2"),
-    ):
-        total = int(tables[steps][-1]["left"])
-        labels = {row["outcome"]: row["n"] for row in tables[f"scores-{part}"]}
-        for row in tables["outcomes"]:
-            n = numbers(labels[row["outcome"]])
-            why = [numbers(row[f"{reason} {threshold}"]) for reason in ("had it before", "censored")]
-            assert n is None or None not in why, row
-            assert n is None or not 0 < total - n < FEWEST, row
-        for before, after in zip(tables[steps], tables[steps][1:], strict=False):
-            assert int(before["left"]) - int(after["left"]) == int(after["removed"])
+    """The study has such numbers, in every table."""
+    tables = read_tables(study[0])
+    for name in ("outcomes", "scores-temporal", "auc", "table-one"):
+        assert any(f"<{FEWEST}" in row.values() for row in tables[name]), name
+    assert any("withheld" in row.values() for row in tables["subgroups"])
 
 
 def test_small_numbers_are_hidden_in_pictures():
@@ -160,10 +137,6 @@ def test_small_numbers_are_hidden_in_pictures():
 
 def test_rules_of_what_is_shown():
     assert [shown_count(n) for n in (0, 1, 10, 11)] == [0, "<11", "<11", 11]
-    assert shown_labels(372, 400, hidden=False) == 372
-    assert shown_labels(372, 400, hidden=True) == "370+"
-    assert shown_labels(395, 400, hidden=False) == "390+"
-    assert shown_labels(7, 400, hidden=False) == "<11"
     merged = attrition_table([("all", 500), ("a", 495), ("b", 480), ("c", 479)])
     assert all(row["removed"] == 0 or row["removed"] >= FEWEST for row in merged)
     assert merged[-1]["left"] == 479
@@ -172,120 +145,160 @@ def test_rules_of_what_is_shown():
 # ---- the attack: what can be solved for from everything that is published
 
 
-def read_tables(folder):
-    return {file.stem: list(csv.DictReader(io.StringIO(file.read_text()))) for file in folder.glob("*.csv")}
+@pytest.fixture(scope="module")
+def applied(study):
+    """The study's model applied to another hospital: the published folder."""
+    out = study[0]
+    other = out.parent / "other"
+    simulate_cohort(other, 400, seed(5), n_factors=4, events_per_year=20.0, hospital=1)
+    arguments = ["records", "apply", str(out), str(other), "--out", str(out.parent / "applied")]
+    result = CliRunner().invoke(app, [*arguments, "--threshold", "2009-01-01"])
+    assert result.exit_code == 0, result.output
+    return out.parent / "applied"
 
 
-def as_range(cell):
-    """Lowest and highest number that a printed one can stand for."""
-    if cell == f"<{FEWEST}":
-        return 1, FEWEST - 1
-    if cell.endswith("+"):
-        return int(cell[:-1]), int(cell[:-1]) + 9
-    return int(cell), int(cell)
+def test_every_published_file_is_attacked(study, applied):
+    """Files that the attack does not read hold pictures, code lists, coefficients or what others hold too."""
+    known = {
+        "attrition", "attrition-1", "attrition-2", "outcomes", "auc", "scores", "summary", "calibration", "differences",
+        "table-one", "subgroups", "cost", "report.html", "model.npz", "config.toml",
+    }  # fmt: skip
+    harmless = {"factors", "drivers", "nodes", "tree.nwk", "summary.json"}
+    for folder in (study[0], applied):
+        for file in folder.iterdir():
+            name = file.stem if file.suffix == ".csv" else file.name
+            stem = re.sub("-(cross-validation|temporal|external)$", "", name)
+            assert stem in known | harmless or file.suffix == ".png", file
 
 
-def digits_of(text):
-    return len(text.partition(".")[2])
-
-
-def possible_events(row, total):
-    """All pairs (m, n) that agree with a row of scores: AUROC × m (n − m) is half a whole number."""
-    low_n, high_n = as_range(row["n"])
-    low_m, high_m = as_range(row["events"])
-    found = set()
-    area = float(row["auroc"]) if row["auroc"] not in ("", "nan") else float("nan")
-    half = 0.5 * 10.0 ** -digits_of(row["auroc"]) + 1e-9
-    for n in range(low_n, min(high_n, total) + 1):
-        for m in range(low_m, min(high_m, n - 1) + 1):
-            steps = 2 * m * (n - m)
-            if np.isnan(area) or np.floor((area + half) * steps) >= np.ceil((area - half) * steps):
-                found.add((m, n))
-    return found
-
-
-def attack(folder):
-    """Numbers of patients from 1 to 10 that the published files give away, as texts."""
-    tables = read_tables(folder)
-    solved = []
-    for part, threshold, steps in (
-        ("cross-validation", "2009-01-01", "attrition-1"),
-        ("temporal", "2010-01-01", "attrition-2"),
-    ):
-        total = int(tables[steps][-1]["left"])
-        for row in tables[f"scores-{part}"]:
-            pairs = possible_events(row, total)
-            events, labels = ({pair[i] for pair in pairs} for i in (0, 1))
-            for what, found in (("events", events), ("without", {total - n for n in labels})):
-                if len(found) == 1 and 0 < min(found) < FEWEST:
-                    solved.append(f"{part}, {row['outcome']}: {what}")
-        # The other outcomes subtracted from means and pooled tables.
-        scores = [row for row in tables[f"scores-{part}"] if row["method"] == "coalescent_probit"]
-        hidden = [row for row in scores if row["auroc"] in ("", "nan")]
-        known = [row for row in scores if row["auroc"] not in ("", "nan")]
-        mean = next(r for r in tables[f"summary-{part}"] if r["method"] == "coalescent_probit")["auroc"]
-        if len(hidden) == 1 and abs(float(mean) - np.mean([float(r["auroc"]) for r in known])) > 2e-3:
-            solved.append(f"{part}: the mean holds the withheld area")
-        pooled = [r for r in tables[f"calibration-{part}"] if r["method"] == "coalescent_probit"]
-        counted = [as_range(r["events"]) for r in pooled]
-        if all(low == high for low, high in counted):
-            rest = sum(low for low, _ in counted) - sum(as_range(r["events"])[0] for r in known)
-            if len(hidden) and 0 < rest < FEWEST:
-                solved.append(f"{part}: pooled events minus those shown")
-        for r in pooled:  # a rate and its numerator tell the denominator
-            low, high = as_range(r["labels"])
-            if low == high and low % 10:
-                solved.append(f"{part}: exact labels of a group")
-        for name in ("differences", "auc"):
-            for r in tables.get(f"{name}-{part}", []) if name == "differences" else tables["auc"]:
-                if r["outcome"] in {h["outcome"] for h in hidden}:
-                    cells = [v for k, v in r.items() if k == "difference" or (k.endswith(part) and "events" not in k)]
-                    solved += [f"{part}: {name} of {r['outcome']}" for v in cells if v not in ("", "nan")]
-        del threshold
-    for column in tables["table-one"][0]:
-        if column == "characteristic":
-            continue
-        total = int(tables["table-one"][0][column].replace(",", ""))
-        for members in (
-            ("women", "men", "sex not known"),
-            tuple(
-                r["characteristic"]
-                for r in tables["table-one"]
-                if r["characteristic"].startswith("age ") and "years" not in r["characteristic"]
-            ),
-        ):
-            cells = [
-                r[column].partition(" ")[0].replace(",", "")
-                for r in tables["table-one"]
-                if r["characteristic"] in members
-            ]
-            ranges = [as_range(cell) for cell in cells]
-            for i, (low, high) in enumerate(ranges):
-                rest = [r for k, r in enumerate(ranges) if k != i]
-                least, most = total - sum(h for _, h in rest), total - sum(lo for lo, _ in rest)
-                least, most = max(least, low), min(most, high)
-                if least == most and 0 < least < FEWEST:
-                    solved.append(f"table one, {members[i]} of {column}")
-    return solved
-
-
-def test_the_attack_finds_nothing(study):
+def test_the_attack_finds_nothing(study, applied):
     assert attack(study[0]) == []
+    assert attack(applied) == []
+    assert read_tables(applied)["subgroups"]
+    assert read_tables(study[0])["subgroups"]
 
 
-def test_the_attack_works(study, tmp_path):
-    """Negative control: with the digits of an area, its events are solved for; so are rounded numbers made exact."""
-    folder = tmp_path / "published"
-    shutil.copytree(study[0], folder)
-    file = folder / "scores-temporal.csv"
-    rows = list(csv.DictReader(io.StringIO(file.read_text())))
-    n, m = 340, 4
-    rows[0] |= {"n": str(n), "events": "<11", "auroc": repr(977 / (m * (n - m)))}
-    with file.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    assert any("events" in line for line in attack(folder))
+def published(study, folder):
+    """The same study written again, from its kept fits."""
+    from coaltree.cli.records import _write_parts
+    from coaltree.report.records import write_report
+
+    result = run_study(load_config(study[0].parent / "study.toml"), study[0].with_name("results-private"))
+    folder.mkdir()
+    _write_parts(folder, result.tables(), {})
+    result.model.save(folder / "model.npz")
+    write_report(result, {}, folder / "report.html")
+    return result
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken", "caught"),
+    [
+        ("is_small", lambda n: False, ["attrition", "table one", "subgroups", "events of a group", "report.html"]),
+        ("shown_parts", lambda parts: [privacy.shown_count(n) for n in parts], ["part", "subgroups"]),
+        ("shown_events", lambda y: int(np.nansum(y)), ["events"]),
+        ("score_digits", lambda m, others: 12 if m and others else None, ["events"]),
+    ],
+)
+def test_a_broken_rule_is_caught(study, tmp_path, monkeypatch, rule, broken, caught):
+    """Negative controls: without any one of the rules, the attack finds what it was to hide."""
+    for module in (privacy, publishing, review, study_module):
+        if hasattr(module, rule):
+            monkeypatch.setattr(module, rule, broken)
+    published(study, tmp_path / "out")
+    found = attack(tmp_path / "out")
+    assert [what for what in caught if not any(what in line for line in found)] == [], found
+
+
+def test_parts_of_a_total_leave_many_values():
+    """Tables of two to four parts: whoever knows the rule and the total has eight values or more to choose from."""
+    for n_parts, largest in ((2, 80), (3, 50), (4, 30)):
+        for total in range(FEWEST, largest):
+            alike = defaultdict(list)
+            for first in itertools.product(range(total + 1), repeat=n_parts - 1):
+                if sum(first) <= total:
+                    parts = (*first, total - sum(first))
+                    alike[tuple(map(str, shown_parts(parts)))].append(parts)
+            for tables, size in itertools.product(alike.values(), (1, 2)):
+                for places in itertools.combinations(range(n_parts), size):
+                    values = {sum(parts[i] for i in places) for parts in tables}
+                    assert len(values) >= 8 or not any(0 < n < FEWEST for n in values)
+
+
+def test_labels_without_an_event_are_hidden_too():
+    y = np.r_[np.ones(95), np.zeros(5), np.full(50, np.nan)]
+    assert privacy.shown_events(y) == "11+"
+    found = privacy.label_numbers(y, np.isnan(y) & (np.arange(150) < 104))
+    assert found == ("94+", "11+", "<11", 46)
+
+
+def test_curves_have_no_small_steps(study):
+    result = run_study(load_config(study[0].parent / "study.toml"), study[0].with_name("results-private"))
+    events = {row["outcome"]: row["events 2010-01-01"] for row in result.outcomes}
+    assert attack_curves(result.review.curves, events) == []
+    rng = np.random.default_rng(seed(8))
+    y = (rng.random(3000) < 0.1).astype(float)
+    p = np.clip(0.1 + 0.1 * (y - 0.1) + 0.1 * rng.standard_normal(3000), 0.001, 0.999)
+    comparison = Comparison(
+        (PROBIT,), ("x",), y[:, None], np.zeros(3000, int), p[None, :, None], p[None, :, None], np.ones((1, 1)), 20
+    )
+    curves = review.outcome_curves(comparison, PROBIT, 0.9, 0)
+    assert attack_curves(curves, {"x": int(y.sum())}) == []
+    # The curve is coarse, and right: its area is nearly that of all points.
+    area = np.trapezoid(curves[0].roc.y, curves[0].roc.x)
+    assert abs(area - comparison.auroc[0, 0]) < 0.01
+    assert curves[0].benefit.y[0] == pytest.approx(y.mean(), abs=1e-3)
+    assert len(curves[0].roc.x) > 15
+
+
+def test_small_steps_of_curves_would_be_found(monkeypatch):
+    rng = np.random.default_rng(seed(8))
+    y, p = (rng.random(900) < 0.2).astype(float), rng.random(900)
+    comparison = Comparison(
+        (PROBIT,), ("x",), y[:, None], np.zeros(900, int), p[None, :, None], p[None, :, None], np.ones((1, 1)), 20
+    )
+    monkeypatch.setattr(review, "FEWEST", 2)
+    assert attack_curves(review.outcome_curves(comparison, PROBIT, 0.9, 0), {"x": int(y.sum())})
+
+
+def test_a_model_of_single_codes_tells_no_numbers(monkeypatch, tmp_path):
+    """Without factors the mean of a column would tell who lacks a code; scores stay the same."""
+    rng = np.random.default_rng(seed(9))
+    n = 395
+    X = (rng.random((n, 3)) < 0.5).astype(np.int64)
+    X[:, 0] = np.arange(n) >= 5  # all but five have it
+    female = np.where(np.arange(n) < 7, 0.0, 1.0)
+    counts = Counts(sparse.csr_matrix(X), ("a", "b", "c"), female[:, None], ("female",))
+    exact, hidden = CodeFactors(3, 11, "none"), CodeFactors(3, 11, "none")
+    before = exact.fit_transform(counts)
+    hidden.fit_transform(counts)
+    factor, shift = hidden.hide_means()
+    coef = rng.standard_normal((2, 4))
+    new = coef / factor
+    np.testing.assert_allclose(hidden.transform(counts) @ new.T - new @ shift, before @ coef.T, atol=1e-12)
+    for model, solved in ((exact, True), (hidden, False)):
+        np.savez(tmp_path / "model.npz", **{f"factors_{key}": value for key, value in model.state().items()})
+        assert bool(attack_model(tmp_path / "model.npz", n)) == solved
+    assert hidden.extra_mean_.tolist() == [0.5]
+
+
+def test_thresholds_are_not_told_apart_by_few():
+    """Of 400 subjects 380 live at the first threshold and 377 at the second: three died in between."""
+    first, second = attrition_tables(
+        [[("all", 400), ("live", 380), ("code", 300)], [("all", 400), ("live", 377), ("code", 290)]]
+    )
+    assert [row["left"] for row in first] == [400, 380, 300]
+    assert [row["left"] for row in second] == [400, 290]
+
+
+def test_cost_is_of_enough_subjects():
+    """Days by which fewer than eleven of a quarter have cost anything are not shown."""
+    daily = np.zeros((80, 30))
+    daily[np.arange(80), np.arange(80) // 4] = 100.0  # in each quarter of twenty one subject more every day
+    costs = Costs(sparse.csr_matrix(daily), np.full(80, 30), np.zeros(80, bool), {})
+    curves = cost_curves(costs, np.arange(80) % 4, n_resamples=20)
+    assert np.isnan(curves.mean[:, :10]).all()
+    assert not np.isnan(curves.mean[:, 10:]).any()
 
 
 def test_digits_of_scores():
@@ -299,7 +312,8 @@ def test_digits_of_scores():
         steps = 2 * m * others
         assert 10.0**-digits * steps >= 10
     assert shown_parts([500, 20, 30]) == [500, 20, 30]
-    assert shown_parts([500, 24, 3]) == ["500+", "20+", "<11"]
+    assert shown_parts([500, 24, 3]) == ["493+", 24, "<11"]
+    assert shown_parts([12, 3]) == ["withheld", "withheld"]
 
 
 # ---- temporary folders

@@ -53,6 +53,10 @@ CONFIGS = {
     "one fold": (PLAIN + "[validation]\nn_folds = 1\n", "n_folds must be at least 2"),
     "resamples without end": (PLAIN + "[validation]\nn_resamples = 10000000\n", "n_resamples must be at most"),
     "a baseline twice": (PLAIN + '[model]\nbaselines = ["ridge", "ridge"]\n', "names 'ridge' twice"),
+    "a limit that tells small numbers": (PLAIN + "[outcomes]\nmin_events = 10\n", "at least 11 or at most 5"),
+    "totals of rare codes": (
+        PLAIN + '[features]\nmin_subjects = 5\ntransformer = "none"\n', "min_subjects must be at least 11"
+    ),
     "no outcome chosen": (PLAIN + "[outcomes]\nkeys = []\n", "keys is empty"),
     "an unknown outcome": (PLAIN + '[outcomes]\nkeys = ["strok"]\n', "Did you mean 'stroke'"),
     "definitions that are missing": (PLAIN + '[outcomes]\nfile = "no.toml"\n', "no.toml does not exist"),

@@ -131,7 +131,7 @@ _AXES = {
 
 def _draw_band(ax: Axes, curve: Curve, colour: str) -> None:
     ax.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.25, linewidth=0)
-    ax.plot(curve.x, curve.y, color=colour, linewidth=1.5)
+    ax.plot(curve.x, curve.y, color=colour, linewidth=1.5, marker=".", markersize=3)
 
 
 def _draw_roc(ax: Axes, found: OutcomeCurves) -> None:

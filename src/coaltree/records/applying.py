@@ -22,7 +22,7 @@ from coaltree.records.labels import build_labels
 from coaltree.records.preparing import Period, make_features, open_source
 from coaltree.records.privacy import FEWEST, attrition_table, outcome_digits, shown_count
 from coaltree.records.publishing import auc_rows, calibration_rows, score_rows, summary_rows
-from coaltree.records.review import Review, driver_rows, outcome_curves, subgroup_rows, table_one
+from coaltree.records.review import Review, driver_rows, outcome_curves, outcome_rows, subgroup_rows, table_one
 from coaltree.records.rule import CohortRule, as_day
 from coaltree.records.study import period_group
 from coaltree.records.thresholds import index_days, read_thresholds
@@ -68,13 +68,10 @@ class Application:
         """Return every table by the name of its file."""
         found = {"attrition": self.attrition, "outcomes": self.outcomes, "table-one": self.review.table_one}
         if self.comparison is not None:
-            hidden = {
-                row["outcome"]: any(isinstance(row[why], str) for why in ("had it before", "censored"))
-                for row in self.outcomes
-            }
+            labels = {row["outcome"]: row["labels"] for row in self.outcomes}
             found |= {
                 "auc": auc_rows({EXTERNAL: self.comparison}, self.comparison.outcomes),
-                f"scores-{EXTERNAL}": score_rows(self.comparison, hidden, self.n_subjects, level),
+                f"scores-{EXTERNAL}": score_rows(self.comparison, labels, level),
                 f"summary-{EXTERNAL}": summary_rows(self.comparison, level),
                 f"calibration-{EXTERNAL}": calibration_rows(self.comparison),
                 "subgroups": self.review.subgroups,
@@ -147,7 +144,7 @@ def apply_model(
         str(imported.get("dataset_name") or settings.path),
         len(labels.cohort),
         attrition_table(labels.cohort.attrition),
-        _outcome_table(found, period),
+        _with_training(outcome_rows(found.outcomes, {"": labels}), found),
         comparison if judged else None,
         Review(
             table_one([period_group(period)], found.outcomes.names),
@@ -200,18 +197,6 @@ def _write_scores(file: Path, cohort: Cohort, model: TravellingModel, probabilit
     return file
 
 
-def _outcome_table(model: TravellingModel, period: Period) -> Table:
-    rows = Table()
-    for j, outcome in enumerate(model.outcomes.outcomes):
-        labels = period.labels
-        rows.append(
-            {
-                "outcome": outcome.name,
-                "codes": outcome.describe(),
-                "events": shown_count(int(np.nansum(labels.Y[:, j]))),
-                "had it before": shown_count(int(labels.prior[:, j].sum())),
-                "censored": shown_count(int(labels.censored[:, j].sum())),
-                "events in training": model.info["training"]["events"].get(outcome.name),
-            }
-        )
-    return rows
+def _with_training(rows: Table, model: TravellingModel) -> Table:
+    """Add the numbers of events that the model was trained on."""
+    return Table({**row, "events in training": model.info["training"]["events"].get(row["outcome"])} for row in rows)

@@ -99,8 +99,9 @@ class TravellingModel:
         }
         features = dataclasses.replace(config.features)
         rule = dataclasses.replace(config.cohort)
-        arrays = _model_arrays(fits[PROBIT])
-        return cls(outcomes, rule, features, config.index, CodeFactors.from_state(state), arrays, info)
+        factors = CodeFactors.from_state(state)
+        arrays = _model_arrays(fits[PROBIT], *factors.hide_means())
+        return cls(outcomes, rule, features, config.index, factors, arrays, info)
 
     # ---- predictions
 
@@ -178,10 +179,16 @@ class TravellingModel:
             raise RecordsError(f"{path} is not a model of a records study: {error}") from error
 
 
-def _model_arrays(fit: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """The one place that knows how the regression is kept: its posterior mean, its draws, its tree."""
-    names = ("coef", "intercept", "coef_draws", "intercept_draws", "children", "times", "support")
-    return {name: fit[name] for name in names if name in fit}
+def _model_arrays(fit: dict[str, npt.NDArray[Any]], factor: Floats, shift: Floats) -> dict[str, npt.NDArray[Any]]:
+    """The one place that knows how the regression is kept: its posterior mean, its draws, its tree.
+
+    Coefficients are those of regressors × factor + shift.
+    """
+    found: dict[str, npt.NDArray[Any]] = {name: fit[name] for name in ("children", "times", "support") if name in fit}
+    for ending in ("", "_draws"):
+        coef = fit[f"coef{ending}"] / factor
+        found |= {f"coef{ending}": coef, f"intercept{ending}": fit[f"intercept{ending}"] - coef @ shift}
+    return found
 
 
 def _plain(settings: Any) -> dict[str, Any]:

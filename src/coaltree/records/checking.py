@@ -15,6 +15,7 @@ from coaltree.records.errors import RecordsError, as_zone, check_keys
 from coaltree.records.factors import TRANSFORMERS
 from coaltree.records.features import ALL_TIME
 from coaltree.records.outcomes import read_definition
+from coaltree.records.privacy import FEWEST
 from coaltree.records.rule import LONGEST, as_day
 
 SOURCES = ("meds", "omop", "synpuf", "csv")
@@ -60,6 +61,7 @@ def check_config(config: StudyConfig, file: Path) -> StudyConfig:
         check_keys([value], choices, f"{file}, {where}")
     _check_numbers(config, file)
     _check_lists(config, file)
+    _check_small(config, file)
     if config.cost.source == "prices" and config.cost.prices is None:
         raise RecordsError(f"{file}, [cost]: source is prices, so prices must name a table with code and price.")
     if config.outcomes.labels is not None and (config.outcomes.file is not None or config.outcomes.keys is not None):
@@ -87,6 +89,21 @@ def check_config(config: StudyConfig, file: Path) -> StudyConfig:
         ),
         cost=dataclasses.replace(config.cost, prices=beside(config.cost.prices)),
     )
+
+
+def _check_small(config: StudyConfig, file: Path) -> None:
+    """Refuse limits from which numbers that are hidden could be told: the config is published with the results."""
+    least = config.outcomes.min_events
+    if FEWEST // 2 < least < FEWEST:
+        raise RecordsError(
+            f"{file}, [outcomes]: min_events must be at least {FEWEST} or at most {FEWEST // 2}, got {least}: with a "
+            f'limit in between, "<{FEWEST}" events would tell their number.'
+        )
+    if config.features.transformer in ("lda", "none") and config.features.min_subjects < FEWEST:
+        raise RecordsError(
+            f"{file}, [features]: min_subjects must be at least {FEWEST} with transformer "
+            f"{config.features.transformer!r}, whose model holds totals of every code."
+        )
 
 
 def _check_data(config: StudyConfig, file: Path) -> None:

@@ -26,6 +26,7 @@ from coaltree.records.codes import normalise, split
 from coaltree.records.cohort import Cohort
 from coaltree.records.engine import Events, fetch, fetch_large, memory_table
 from coaltree.records.errors import RecordsError
+from coaltree.records.privacy import FEWEST
 from coaltree.records.reading import choose_columns
 from coaltree.validation import check_choice, check_count
 
@@ -182,7 +183,11 @@ def mean_cumulative(costs: Costs, weights: Floats | None = None) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class CostCurves:
-    """Mean cumulative cost of groups of rising risk, (G, D), with pointwise bootstrap bands."""
+    """Mean cumulative cost of groups of rising risk, (G, D), with pointwise bootstrap bands.
+
+    Days by which fewer than 11 subjects of a group have cost anything are NaN: with prices that are known, their mean
+    would tell how many.
+    """
 
     mean: Floats
     low: Floats
@@ -232,9 +237,21 @@ def cost_curves(
         resamples = rng.multinomial(len(rows), np.full(len(rows), 1 / len(rows)), n_resamples).astype(np.float64)
         drawn = mean_cumulative(group, resamples)
         low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-        curves.append((mean_cumulative(group)[0], low, high))
+        curve = np.stack([mean_cumulative(group)[0], low, high])
+        first = np.sort(_first_cost(group))[FEWEST - 1 :][:1]  # the day on which that many have cost something
+        curve[:, : int(first[0]) if len(first) else None] = np.nan
+        curves.append(curve)
     mean, low, high = (np.stack([curve[k] for curve in curves]) for k in range(3))
     return CostCurves(mean, low, high, np.array([len(rows) for rows in parts]), level, n_resamples)
+
+
+def _first_cost(costs: Costs) -> Ints:
+    """The first day of every subject with a cost, and the number of days for who has none."""
+    n, n_days = costs.daily.shape
+    first = np.full(n, n_days)
+    rows, days = costs.daily.nonzero()
+    np.minimum.at(first, rows, days)
+    return first
 
 
 # ---- the node that foretells cost

@@ -92,6 +92,11 @@ class CodeFactors:
         kept = np.flatnonzero((known.sum(axis=0) >= self.min_subjects) & (spread > 1e-12))
         self.extra_names_ = tuple(counts.extra_names[i] for i in kept)
         self.extra_mean_, self.extra_scale_ = mean[kept], spread[kept]
+        # Two values become −1 and 1: their mean, which travels with the model, would tell how many there are of each.
+        for i, column in enumerate(kept):
+            values = np.unique(given[known[:, column], column])
+            if len(values) == 2:
+                self.extra_mean_[i], self.extra_scale_[i] = values.mean(), 0.5 * np.ptp(values)
 
     def transform(self, counts: Counts) -> Floats:
         """Factors of other subjects, (n, K)."""
@@ -139,6 +144,22 @@ class CodeFactors:
         if model.transformer != "none":
             _restore(model.transformer_, state["components"], len(model.codes_))
         return model
+
+    def hide_means(self) -> tuple[Floats, Floats]:
+        """Scale single codes by round numbers, and return what coefficients must be multiplied and shifted by.
+
+        The mean of a column of counts, times the subjects, can tell how many have the code. With new = old × a + b the
+        scores stay the same if coefficients are divided by a and intercepts lowered by the sum of b × coefficient / a.
+        """
+        n_columns = len(self.mean_) + len(self.extra_names_)
+        factor, shift = np.ones(n_columns), np.zeros(n_columns)
+        if self.transformer == "none":
+            scale = 2.0 ** np.round(np.log2(self.scale_))
+            mean = scale * np.round(self.mean_ / scale)
+            k = len(self.mean_)
+            factor[:k], shift[:k] = self.scale_ / scale, (self.mean_ - mean) / scale
+            self.mean_, self.scale_ = mean, scale
+        return factor, shift
 
     # ---- columns
 

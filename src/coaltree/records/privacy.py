@@ -1,15 +1,15 @@
 """What may be shown of patients: no number of them from 1 to 10, neither printed nor to be solved for.
 
-A small number is hidden ("<11"). A number that would give away a small one by subtraction is rounded down to a ten
-("370+"). Scores of an outcome with fewer than 11 events, or fewer than 11 labels without the event, are withheld: with
-m events among n labels AUROC × m (n − m) is half a whole number, so that its digits tell m. Other scores are rounded
-so far that at least ten such numbers fit.
+A small number is hidden ("<11"). Whoever knows a total can subtract, so that the largest part beside a hidden one is
+only bounded ("380+"), by a number that the total alone decides. Scores of an outcome with fewer than 11 events, or
+fewer than 11 labels without the event, are withheld: with m events among n labels AUROC × m (n − m) is half a whole
+number, so that its digits tell m. Other scores are rounded so far that at least ten such numbers fit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from coaltree.regression.comparison import Table
 
 FEWEST = 11  # the smallest number of patients that is shown
 MOST_DIGITS = 3  # after the point of a score
+WITHHELD = "withheld"
 N_SOLUTIONS = 10  # numbers of pairs that must fit a rounded area under the ROC curve
 
 
@@ -37,19 +38,25 @@ def rounded_count(n: int) -> int | str:
 
 
 def shown_parts(parts: Sequence[int]) -> list[int | str]:
-    """Return numbers whose sum is known: if one must be hidden, the others are rounded, or it could be subtracted."""
-    if not any(is_small(n) for n in parts):
-        return list(parts)
-    return [rounded_count(n) for n in parts]
+    """Return the parts of a total that is known.
 
-
-def shown_labels(n: int, total: int, hidden: bool) -> int | str:
-    """Return a number of labels among `total` subjects, rounded if it would tell 1 to 10 others.
-
-    `hidden` says that a part of those without a label is a number that is not shown: the exact n and the other part
-    would give it away.
+    If some are small, "<11", the largest is given by a lower bound that holds whatever the small ones are. Where no
+    part is large enough for that, nothing but zeros is shown.
     """
-    return rounded_count(n) if hidden or is_small(n) or is_small(total - n) else n
+    n_small = sum(map(is_small, parts))
+    if not n_small:
+        return list(parts)
+    place = int(np.argmax(parts))
+    rest = parts[place] + sum(n for n in parts if is_small(n))  # what subtracting the other parts would tell
+    bound = rest - n_small * (FEWEST - 1)
+    if bound < max([FEWEST, *(n for i, n in enumerate(parts) if i != place)]):
+        return [0 if n == 0 else WITHHELD for n in parts]
+    return [f"{bound}+" if i == place else shown_count(n) for i, n in enumerate(parts)]
+
+
+def shown_part(n: int, total: int) -> int | str:
+    """Return one part of a total that is known, the rest not being shown."""
+    return shown_parts([n, total - n])[0]
 
 
 def score_digits(n_events: int, n_others: int) -> int | None:
@@ -63,9 +70,40 @@ def score_digits(n_events: int, n_others: int) -> int | None:
     return None
 
 
+class LabelNumbers(NamedTuple):
+    """Numbers of one outcome as they may be shown: labels, events, and subjects without a label by the reason."""
+
+    labels: int | str
+    events: int | str
+    prior: int | str
+    censored: int | str
+
+
+def label_numbers(y: npt.NDArray[np.float64], prior: npt.NDArray[np.bool_]) -> LabelNumbers:
+    """Count a column of labels; of those without one, who had the outcome before is not censored as well."""
+    known = ~np.isnan(y)
+    if (prior & known).any():  # prior outcomes have not been masked: they say nothing about missing labels
+        labels, censored = shown_parts([int(known.sum()), int((~known).sum())])
+        return LabelNumbers(labels, shown_events(y), shown_part(int(prior.sum()), len(y)), censored)
+    parts = [int(known.sum()), int(prior.sum()), int((~known & ~prior).sum())]
+    labels, had, censored = shown_parts(parts)
+    return LabelNumbers(labels, shown_events(y), had, censored)
+
+
+def shown_events(y: npt.NDArray[np.float64]) -> int | str:
+    """Return the number of events of a column of labels, "11+" if it would tell how few have none."""
+    n = int(np.nansum(y == 1.0))
+    return shown_count(n) if n < FEWEST or outcome_digits(y[:, None])[0] is not None else f"{FEWEST}+"
+
+
 def rounded(value: float, digits: int | None) -> float:
     """Return a score with so many digits, NaN if it is withheld."""
     return float("nan") if digits is None or np.isnan(value) else float(round(float(value), digits))
+
+
+def significant(value: float, digits: int = 3) -> float:
+    """Return a number with so many significant digits."""
+    return float(f"{value:.{digits - 1}e}")
 
 
 def rounded_row(row: dict[str, Any], digits: int | None, exact: Iterable[str] = ()) -> dict[str, Any]:
@@ -82,12 +120,18 @@ def outcome_digits(Y: npt.NDArray[np.float64]) -> list[int | None]:
     return [score_digits(int(np.nansum(y == 1.0)), int(np.nansum(y == 0.0))) for y in Y.T]
 
 
-def attrition_table(steps: Sequence[tuple[str, int]]) -> Table:
-    """Return rule, subjects left and subjects removed; rules that remove 1 to 10 subjects are merged with others."""
+def attrition_table(steps: Sequence[tuple[str, int]], earlier: Sequence[tuple[str, int]] = ()) -> Table:
+    """Return rule, subjects left and subjects removed; rules that remove 1 to 10 subjects are merged with others.
+
+    So are rules after which 1 to 10 more or fewer are left than after the same rule of an `earlier` threshold: who
+    died or was born in between may be all that tells the two apart.
+    """
+    before = dict(earlier)
     shown, pending = [steps[0]], []
-    for text, n in steps[1:]:
+    for place, (text, n) in enumerate(steps[1:], start=2):
         pending.append(text)
-        if not is_small(shown[-1][1] - n):
+        told = is_small(shown[-1][1] - n) or is_small(abs(before.get(text, n) - n))
+        if not told or (place == len(steps) and not is_small(shown[-1][1] - n)):
             shown.append(("; ".join(pending), n))
             pending = []
     if pending:  # the last rules removed few and join the step before
@@ -95,7 +139,12 @@ def attrition_table(steps: Sequence[tuple[str, int]]) -> Table:
     while len(shown) > 1 and is_small(shown[-2][1] - shown[-1][1]):
         text, n = shown.pop()
         shown[-1] = (f"{shown[-1][0]}; {text}", n)
-    before = [shown[0][1], *(n for _, n in shown[:-1])]
+    previous = [shown[0][1], *(n for _, n in shown[:-1])]
     return Table(
-        {"rule": text, "left": n, "removed": previous - n} for (text, n), previous in zip(shown, before, strict=True)
+        {"rule": text, "left": n, "removed": last - n} for (text, n), last in zip(shown, previous, strict=True)
     )
+
+
+def attrition_tables(thresholds: Sequence[Sequence[tuple[str, int]]]) -> tuple[Table, ...]:
+    """Return the table of every threshold."""
+    return tuple(attrition_table(steps, thresholds[0] if i else ()) for i, steps in enumerate(thresholds))

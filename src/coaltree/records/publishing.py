@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -15,8 +16,8 @@ from coaltree.records.privacy import (
     outcome_digits,
     rounded_count,
     rounded_row,
-    score_digits,
     shown_count,
+    shown_events,
 )
 from coaltree.regression import scores
 from coaltree.regression.comparison import LEVEL, Comparison, Table
@@ -80,15 +81,14 @@ def chosen_outcomes(comparison: Comparison, kept: list[int]) -> ShownComparison:
     )
 
 
-def score_rows(comparison: Comparison, hidden: dict[str, bool], total: int, level: float) -> Table:
-    """Every score of every method and outcome; those of outcomes with few events are withheld."""
-    rows = Table()
+def score_rows(comparison: Comparison, labels: Mapping[str, int | str], level: float) -> Table:
+    """Every score of every method and outcome, with its number of labels; those of few events are withheld."""
+    place = {name: j for j, name in enumerate(comparison.outcomes)}
+    digits, rows = outcome_digits(comparison.Y), Table()
     for row in comparison.table(level):
-        n, events = row["n"], row["events"]
-        few = hidden.get(row["outcome"], False) or is_small(n) or is_small(total - n)
-        labels = rounded_count(n) if few else n
-        digits = score_digits(events, n - events)
-        rows.append({**rounded_row(row, digits), "n": labels, "events": shown_count(events)})
+        j = place[row["outcome"]]
+        numbers = {"n": labels[row["outcome"]], "events": shown_events(comparison.Y[:, j])}
+        rows.append({**rounded_row(row, digits[j]), **numbers})
     return rows
 
 
@@ -111,10 +111,12 @@ def difference_rows(comparison: Comparison, reference: str, level: float, mean_o
 
 
 def calibration_bins(comparison: Comparison, outcome: int | None = None) -> int:
-    """Return the largest number of groups, ten at most, of which none of any method has 1 to 10 events."""
+    """Return the largest number of groups, ten at most, of which none has 1 to 10 labels with or without the event."""
     for n_bins in range(10, 1, -1):
-        tables = [comparison.calibration_table(method, outcome, n_bins) for method in comparison.methods]
-        if not any(is_small(int(n)) for found in tables for n in found.n_events):
+        # The exact table, also of a comparison that rounds.
+        tables = [Comparison.calibration_table(comparison, m, outcome, n_bins) for m in comparison.methods]
+        parts = [n for found in tables for n in (*found.n_events, *(found.n - found.n_events))]
+        if not any(is_small(int(n)) for n in parts):
             return n_bins
     return 1
 
@@ -156,9 +158,8 @@ def auc_rows(comparisons: dict[str, Comparison], outcomes: tuple[str, ...]) -> T
     for j, outcome in enumerate(outcomes):
         row: dict[str, Any] = {"outcome": outcome}
         for name, comparison in comparisons.items():
-            events = int(comparison.n_events[j])
             digits = outcome_digits(comparison.Y[:, [j]])[0]
-            row[f"events {name}"] = shown_count(events)
+            row[f"events {name}"] = shown_events(comparison.Y[:, j])
             row |= rounded_row(
                 {f"{m} {name}": float(comparison.auroc[i, j]) for i, m in enumerate(comparison.methods)}, digits
             )

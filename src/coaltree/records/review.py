@@ -5,7 +5,7 @@ Everything here may be shown: it is made of the outcomes whose scores are (`coal
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,23 +14,34 @@ import numpy.typing as npt
 
 from coaltree.records.cohort import Cohort
 from coaltree.records.labels import Labels
-from coaltree.records.privacy import FEWEST, outcome_digits, rounded, score_digits, shown_count, shown_parts
+from coaltree.records.outcomes import OutcomeSet
+from coaltree.records.privacy import (
+    FEWEST,
+    WITHHELD,
+    is_small,
+    label_numbers,
+    outcome_digits,
+    rounded,
+    score_digits,
+    shown_parts,
+)
 from coaltree.records.publishing import calibration_rows, chosen_outcomes, shown
 from coaltree.regression import scores
 from coaltree.regression.comparison import Comparison, Table
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 
 AGE_BANDS = ((0, 18), (18, 40), (40, 55), (55, 65), (65, 75), (75, 200))
 N_RESAMPLES = 100
-N_POINTS = 41  # of a curve
+MOST_GROUPS, FEWEST_GROUPS = 40, 3  # of subjects, between whose predictions a curve has its points
 N_DRIVERS = 6  # regressors shown for each outcome
 CURVE_DIGITS = 3
 
 
 class Curve(NamedTuple):
-    """A curve with a pointwise bootstrap band, all (N_POINTS,)."""
+    """A curve with a pointwise bootstrap band, an entry per point."""
 
     x: Floats
     y: Floats
@@ -75,7 +86,20 @@ class Group(NamedTuple):
         return self.labels.cohort
 
 
-# ---- Table 1
+# ---- who was studied
+
+
+def outcome_rows(outcomes: OutcomeSet, thresholds: Mapping[str, Labels]) -> Table:
+    """Definition of every outcome, and at each threshold its labels, its events and why labels are missing."""
+    rows = Table()
+    for j, outcome in enumerate(outcomes.outcomes):
+        row: dict[str, Any] = {"outcome": outcome.name, "codes": outcome.describe()}
+        for threshold, labels in thresholds.items():
+            numbers = label_numbers(labels.Y[:, j], labels.prior[:, j])._asdict()
+            numbers["had it before"] = numbers.pop("prior")
+            row |= {f"{name} {threshold}".strip(): number for name, number in numbers.items()}
+        rows.append(row)
+    return rows
 
 
 def table_one(groups: Sequence[Group], outcomes: Sequence[str]) -> Table:
@@ -102,23 +126,18 @@ def _characteristics(group: Group, outcomes: Sequence[str]) -> dict[str, str]:
     low, middle, high = np.quantile(group.n_codes, [0.25, 0.5, 0.75])
     found["codes recorded before, median (quartiles)"] = f"{middle:.0f} ({low:.0f} to {high:.0f})"
     for j, name in enumerate(outcomes):
-        had = int(group.labels.prior[:, j].sum())
+        had = label_numbers(group.labels.Y[:, j], group.labels.prior[:, j]).prior
         found |= {f"{name} before": _share(had, n)}
     return found
 
 
 def _shares(names: Sequence[str], parts: Sequence[int], n: int) -> dict[str, str]:
-    """Numbers that add up to n: if one is hidden the others are rounded."""
-    shown_numbers = shown_parts(parts)
-    return {
-        name: _share(part, n) if isinstance(text, int) else str(text)
-        for name, part, text in zip(names, parts, shown_numbers, strict=True)
-    }
+    """Numbers that add up to n."""
+    return {name: _share(number, n) for name, number in zip(names, shown_parts(parts), strict=True)}
 
 
-def _share(part: int, n: int) -> str:
-    text = shown_count(part)
-    return f"{part:,} ({part / n:.1%})" if isinstance(text, int) else text
+def _share(number: int | str, n: int) -> str:
+    return f"{number:,} ({number / n:.1%})" if isinstance(number, int) else number
 
 
 def _moments(values: Floats) -> str:
@@ -134,7 +153,7 @@ def _band(low: int, high: int) -> str:
 
 
 def outcome_curves(comparison: Comparison, method: str, level: float, seed: int) -> tuple[OutcomeCurves, ...]:
-    """Return the curves of every outcome that may be shown."""
+    """Return the curves of every outcome that may be shown and has events for a few points."""
     found = shown(comparison)
     if found is None:
         return ()
@@ -143,42 +162,66 @@ def outcome_curves(comparison: Comparison, method: str, level: float, seed: int)
     weights = np.concatenate([np.ones((1, len(found.Y))), counts.astype(np.float64)])
     curves = []
     for j, outcome in enumerate(found.outcomes):
-        rows = [row for row in calibration_rows(chosen_outcomes(found, [j])) if row["method"] == method]
-        curves.append(_curves(outcome, found.Y[:, j], probability[:, j], weights, level, Table(rows)))
+        y, p = found.Y[:, j], probability[:, j]
+        known = np.flatnonzero(~np.isnan(y) & ~np.isnan(p))
+        order = known[np.argsort(-p[known], kind="stable")]
+        cuts = _cuts(y[order], p[order])
+        if len(cuts) + 1 >= FEWEST_GROUPS:
+            rows = Table(r for r in calibration_rows(chosen_outcomes(found, [j])) if r["method"] == method)
+            curves.append(_curves(outcome, y[order], p[order], weights[:, order], cuts, level, rows))
     return tuple(curves)
 
 
+def _cuts(y: Floats, probability: Floats) -> Ints:
+    """Where groups of falling probability end, the last apart: each has 11 or more labels of either kind.
+
+    The points of a curve tell how many are between them, in decimals of which no rounding hides a small number.
+    """
+    least = max(FEWEST, -(-int(y.sum()) // MOST_GROUPS))
+    ends = np.append(np.flatnonzero(np.diff(probability)), len(y) - 1) + 1  # equal predictions stay together
+    true = np.append(0, np.cumsum(y))
+    cuts = [0]
+    for end in ends:
+        events = true[end] - true[cuts[-1]]
+        if events >= least and end - cuts[-1] - events >= FEWEST:
+            cuts.append(int(end))
+    events = true[-1] - true[cuts[-1]]
+    if cuts[-1] and (events < FEWEST or len(y) - cuts[-1] - events < FEWEST):
+        cuts.pop()  # the rest is too few for a group
+    return np.array(cuts[1:], dtype=np.int64)
+
+
 def _curves(
-    outcome: str, y: Floats, probability: Floats, weights: Floats, level: float, calibration: Table
+    outcome: str, y: Floats, probability: Floats, weights: Floats, cuts: Ints, level: float, calibration: Table
 ) -> OutcomeCurves:
-    known = ~np.isnan(y) & ~np.isnan(probability)
-    y, probability, weights = y[known], probability[known], weights[:, known]
-    order = np.argsort(-probability, kind="stable")
-    y, probability, weights = y[order], probability[order], weights[:, order]
-    ends = np.append(np.flatnonzero(np.diff(probability)), len(y) - 1)  # ties are one step
-    prevalence = float(y.mean())
-    share = np.linspace(0.0, 1.0, N_POINTS)
-    act = np.linspace(0.002, min(0.9, max(4.0 * prevalence, 0.02)), N_POINTS)
-    cut = len(y) - np.searchsorted(probability[::-1], act, side="left")  # subjects with at least that probability
-    roc, precision, benefit = np.empty((3, len(weights), N_POINTS))
-    for b, weight in enumerate(weights):
-        true, false = np.cumsum(weight * y), np.cumsum(weight * (1.0 - y))
-        n_true, n_false = max(true[-1], 1e-9), max(false[-1], 1e-9)
-        roc[b] = np.interp(share, np.append(0.0, false[ends] / n_false), np.append(0.0, true[ends] / n_true))
-        place = ends[np.minimum(np.searchsorted(true[ends], share * n_true - 1e-9), len(ends) - 1)]
-        precision[b] = true[place] / np.maximum(true[place] + false[place], 1e-9)
-        true_cut, false_cut = (np.append(0.0, part)[cut] for part in (true, false))
-        benefit[b] = (true_cut - false_cut * act / (1.0 - act)) / (n_true + n_false)
-    treat_all = prevalence - (1.0 - prevalence) * act / (1.0 - act)
+    """Curves through the points at `cuts`; rows fall in probability, and the first row of weights is of ones."""
+    places = np.concatenate([[0], cuts, [len(y)]])
+    true = np.column_stack([np.zeros(len(weights)), np.cumsum(weights * y, axis=1)])[:, places]
+    false = np.column_stack([np.zeros(len(weights)), np.cumsum(weights * (1.0 - y), axis=1)])[:, places]
+    # Labels are rounded down to a ten, as in tables; those that go are of the group with the lowest risk.
+    false[0, -1] -= len(y) % 10
+    n_true, n_false = np.maximum(true[:, -1:], 1e-9), np.maximum(false[:, -1:], 1e-9)
+    recall, alarms = true / n_true, false / n_false
+    precision = true[:, 1:] / np.maximum(true[:, 1:] + false[:, 1:], 1e-9)
+    # Decisions: on nobody but those above a cut, and, at a probability of 0, on everybody.
+    act = np.append(probability[cuts - 1].round(4), 0.0)
+    odds = act / np.maximum(1.0 - act, 1e-9)
+    benefit = (true[:, 1:] - false[:, 1:] * odds) / (n_true + n_false)
+    prevalence = float(n_true[0, 0] / (n_true[0, 0] + n_false[0, 0]))
     return OutcomeCurves(
         outcome,
         round(prevalence, CURVE_DIGITS),
-        _banded(share, roc, level),
-        _banded(share[1:], precision[:, 1:], level),
-        _banded(act, benefit, level, digits=4),
-        treat_all.round(4),
+        _banded(alarms[0], _at(alarms[0], alarms, recall), level),
+        _banded(recall[0, 1:], _at(recall[0, 1:], recall[:, 1:], precision), level),
+        _banded(act[::-1], benefit[:, ::-1], level, digits=4),
+        (prevalence - (1.0 - prevalence) * odds[::-1]).round(4),
         calibration,
     )
+
+
+def _at(x: Floats, places: Floats, values: Floats) -> Floats:
+    """Interpolate every row of (B, n) values at x."""
+    return np.array([np.interp(x, place, value) for place, value in zip(places, values, strict=True)])
 
 
 def _banded(x: Floats, values: Floats, level: float, digits: int = CURVE_DIGITS) -> Curve:
@@ -198,43 +241,56 @@ def subgroup_rows(comparison: Comparison, method: str, cohort: Cohort, female: F
     ]
     score = comparison.score[comparison.methods.index(method)]
     counts = scores.resample_counts(len(comparison.Y), N_RESAMPLES, comparison.seed)
-    rows = Table()
-    total = np.nansum(comparison.Y, axis=0).astype(int)
     digits_of = outcome_digits(comparison.Y)
+    rows = Table()
     for parts in partitions:
         inside = np.stack([mask for _, mask in parts])
-        n_subjects = shown_parts([*inside.sum(axis=1).tolist(), int((~inside.any(axis=0)).sum())])
+        sizes = [*inside.sum(axis=1).tolist(), int((~inside.any(axis=0)).sum())]
+        n_subjects = shown_parts(sizes)
         areas: dict[str, list[Floats]] = {name: [] for name, _ in parts}
         for j, outcome in enumerate(comparison.outcomes):
             y = comparison.Y[:, j]
-            events = [int(np.nansum(y[mask])) for _, mask in parts]
-            numbers = shown_parts([*events, int(total[j]) - sum(events)])
+            numbers = _group_events(y, inside, sizes)
             for k, (name, mask) in enumerate(parts):
-                others = int((y[mask] == 0.0).sum())
-                digits = None if digits_of[j] is None else score_digits(events[k], others)
-                row: dict[str, Any] = {"group": name, "subjects": n_subjects[k], "outcome": outcome}
-                row["events"] = numbers[k]
-                if digits is None:
-                    row |= {"auroc": np.nan, "low": np.nan, "high": np.nan}
-                else:
+                told = digits_of[j] is not None and numbers[k] != WITHHELD
+                digits = score_digits(int(np.nansum(y[mask])), int((y[mask] == 0.0).sum())) if told else None
+                area, low, high = (np.nan,) * 3
+                if digits is not None:
                     label, values, folds = y[mask], score[mask, j], comparison.folds[mask]
                     resampled = scores.bootstrap_auroc(label, values, folds, counts=counts[:, mask])
-                    area = scores.auroc(label, values, folds)
-                    low, high = scores.interval(resampled, level)
+                    area, low, high = (
+                        rounded(value, digits)
+                        for value in (scores.auroc(label, values, folds), *scores.interval(resampled, level))
+                    )
                     areas[name].append(np.append(area, resampled))
-                    row |= {
-                        key: rounded(value, digits)
-                        for key, value in zip(("auroc", "low", "high"), (area, low, high), strict=True)
+                rows.append(
+                    {
+                        "group": name,
+                        "subjects": n_subjects[k],
+                        "outcome": outcome,
+                        "events": numbers[k],
+                        "auroc": area,
+                        "low": low,
+                        "high": high,
                     }
-                rows.append(row)
+                )
         for k, (name, _) in enumerate(parts):
             if len(areas[name]) > 1:
-                mean = np.nanmean(np.stack(areas[name]), axis=0)
+                mean = np.nanmean(np.stack(areas[name]), axis=0)  # of areas as they are shown
                 low, high = scores.interval(mean[1:], level)
                 found = {"auroc": round(float(mean[0]), 3), "low": round(low, 3), "high": round(high, 3)}
                 what = f"mean of {len(areas[name])}"
                 rows.append({"group": name, "subjects": n_subjects[k], "outcome": what, "events": None, **found})
     return rows
+
+
+def _group_events(y: Floats, inside: Bools, sizes: Sequence[int]) -> list[int | str]:
+    """Events of every group and of those in none, which add up to the events of all."""
+    events = [int(np.nansum(y[mask])) for mask in inside]
+    events.append(int(np.nansum(y)) - sum(events))
+    if any(is_small(size - n) for size, n in zip(sizes, events, strict=True)):  # so few of a group have no event
+        return [0 if n == 0 else WITHHELD for n in events]
+    return shown_parts(events)
 
 
 # ---- drivers

@@ -20,9 +20,9 @@ from coaltree.records.errors import RecordsError
 from coaltree.records.evaluation import PROBIT, cross_validate, feature_names, fit_all, with_name
 from coaltree.records.features import bare_code
 from coaltree.records.preparing import Period, StudyData, prepare_data
-from coaltree.records.privacy import FEWEST, attrition_table, shown_count
+from coaltree.records.privacy import FEWEST, attrition_tables, shown_count, shown_events, significant
 from coaltree.records.publishing import auc_rows, calibration_rows, difference_rows, score_rows, summary_rows
-from coaltree.records.review import Group, Review, driver_rows, outcome_curves, subgroup_rows, table_one
+from coaltree.records.review import Group, Review, driver_rows, outcome_curves, outcome_rows, subgroup_rows, table_one
 from coaltree.records.scratch import sweep
 from coaltree.regression.comparison import Comparison, Table
 from coaltree.tree import Tree
@@ -88,8 +88,8 @@ class StudyResult:
         level = self.config.validation.level
         for which, (name, comparison) in enumerate(self.comparisons().items()):
             place = 0 if which == 0 else -1
-            total, threshold = self.facts["n_subjects"][place], self.facts["thresholds"][place]
-            found[f"scores-{name}"] = score_rows(comparison, self._hidden(threshold), total, level)
+            labels = {row["outcome"]: row[f"labels {self.facts['thresholds'][place]}"] for row in self.outcomes}
+            found[f"scores-{name}"] = score_rows(comparison, labels, level)
             found[f"summary-{name}"] = summary_rows(comparison, level)
             found[f"calibration-{name}"] = calibration_rows(comparison)
             found[f"differences-{name}"] = difference_rows(comparison, PROBIT, level)
@@ -109,13 +109,6 @@ class StudyResult:
             found["temporal"] = self.temporal
         return found
 
-    def _hidden(self, threshold: str) -> dict[str, bool]:
-        """Whether a reason for missing labels of an outcome is a number that is not shown."""
-        return {
-            row["outcome"]: any(isinstance(row[f"{why} {threshold}"], str) for why in ("had it before", "censored"))
-            for row in self.outcomes
-        }
-
     def auc_table(self) -> Table:
         """Return areas under the ROC curve as the paper prints them: a row an outcome, a column a method."""
         return auc_rows(self.comparisons(), self.cross_validation.outcomes)
@@ -128,8 +121,8 @@ class StudyResult:
             {
                 "node": int(node),
                 "outcomes": self.node_name(int(node)),
-                "rank_correlation": float(self.separation.rank_correlation[node]),
-                "gap_highest_lowest_quarter": float(self.separation.gap[node]),
+                "rank_correlation": round(float(self.separation.rank_correlation[node]), 4),
+                "gap_highest_lowest_quarter": significant(self.separation.gap[node]),
                 "best_in_resamples": float(self.separation.chosen[node]),
                 "chosen": int(node) == self.separation.best,
             }
@@ -148,9 +141,9 @@ class StudyResult:
                     {
                         "day": day + 1,
                         "quarter": quarter + 1,
-                        "mean_cost": float(self.curves.mean[quarter, day]),
-                        "low": float(self.curves.low[quarter, day]),
-                        "high": float(self.curves.high[quarter, day]),
+                        "mean_cost": significant(self.curves.mean[quarter, day]),
+                        "low": significant(self.curves.low[quarter, day]),
+                        "high": significant(self.curves.high[quarter, day]),
                     }
                 )
         return rows
@@ -195,8 +188,8 @@ def run_study(
     regressors = feature_names(features, data.names)
     return StudyResult(
         config,
-        tuple(attrition_table(period.cohort.attrition) for period in data.periods),
-        _outcome_table(data),
+        attrition_tables([period.cohort.attrition for period in data.periods]),
+        outcome_rows(data.outcomes, {period.threshold: period.labels for period in data.periods}),
         _factor_table(features, data.names),
         cross_validation,
         temporal,
@@ -270,10 +263,7 @@ def _training_facts(data: StudyData) -> dict[str, Any]:
         "dataset": data.imported.get("dataset_name"),
         "threshold": first.threshold,
         "subjects": len(first.cohort),
-        "events": {
-            name: shown_count(int(n))
-            for name, n in zip(data.outcomes.names, np.nansum(first.labels.Y, axis=0), strict=True)
-        },
+        "events": {name: shown_events(y) for name, y in zip(data.outcomes.names, first.labels.Y.T, strict=True)},
     }
 
 
@@ -302,21 +292,6 @@ def _future_cost(
 
 
 # ---- tables
-
-
-def _outcome_table(data: StudyData) -> Table:
-    rows = Table()
-    for j, outcome in enumerate(data.outcomes.outcomes):
-        row: dict[str, Any] = {"outcome": outcome.name, "codes": outcome.describe()}
-        for period in data.periods:
-            Y = period.labels.Y[:, j]
-            row |= {
-                f"events {period.threshold}": shown_count(int(np.nansum(Y))),
-                f"had it before {period.threshold}": shown_count(int(period.labels.prior[:, j].sum())),
-                f"censored {period.threshold}": shown_count(int(period.labels.censored[:, j].sum())),
-            }
-        rows.append(row)
-    return rows
 
 
 def _factor_table(features: dict[str, Any], names: dict[str, str]) -> Table:

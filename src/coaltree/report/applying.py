@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from coaltree.records.applying import EXTERNAL, Application
 from coaltree.records.bundle import PROBIT
-from coaltree.records.publishing import WITHHELD, calibration_rows, score_rows, summary_rows, withheld
+from coaltree.records.publishing import WITHHELD, calibration_rows, summary_rows, withheld
 from coaltree.report.blocks import facts, note, table, text
 from coaltree.report.page import Page
 from coaltree.report.records_text import CARD_LIMITS, model_card, window_text
@@ -39,7 +39,7 @@ def write_application(found: Application, figures: dict[str, Figure], path: str 
     )
     page.section("Outcomes", *outcome_blocks(found.outcomes))
     if found.comparison is not None:
-        rows = score_rows(found.comparison, {}, found.n_subjects, LEVEL)
+        rows = found.tables(LEVEL)[f"scores-{EXTERNAL}"]
         columns = ["outcome", "auroc", "auroc_low", "auroc_high", "auprc", "brier"]
         columns += ["calibration_intercept", "calibration_slope"]
         page.section(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from coaltree.records.privacy import FEWEST
-from coaltree.records.review import N_RESAMPLES, Review
+from coaltree.records.review import FEWEST_GROUPS, N_RESAMPLES, Review
 from coaltree.regression.comparison import Table
 from coaltree.report.blocks import figure, table, text
 from coaltree.report.page import Block
@@ -58,7 +58,11 @@ def review_sections(review: Review | None, figures: dict[str, Figure], level: fl
     """Return headings and blocks; the section of calibration is always there."""
     if review is None:
         return [(CALIBRATION, [])]
-    band = f"Bands: {level:.0%} pointwise bootstrap intervals, {N_RESAMPLES} resamples; {review.what}."
+    band = (
+        f"Between two points are at least {FEWEST} subjects with the event and as many without; outcomes with too few "
+        f"for {FEWEST_GROUPS} such groups are not drawn. Bands: {level:.0%} pointwise bootstrap intervals, "
+        f"{N_RESAMPLES} resamples; {review.what}."
+    )
 
     def picture(kind: str, alt: str, caption: str) -> list[Block]:
         name = f"outcomes-{kind}"
@@ -96,6 +100,9 @@ def review_sections(review: Review | None, figures: dict[str, Figure], level: fl
         ),
     ]
     found = [section for section in sections if section[1] or section[0] == CALIBRATION]
+    if not review.curves:
+        few = f"No outcome has {FEWEST_GROUPS} groups of {FEWEST} subjects with the event and as many without to draw."
+        found.insert(0, ("ROC, precision–recall and decision curves", [text(few)]))
     if review.subgroups:
         found.append(
             (

@@ -1,0 +1,315 @@
+"""An attack on published folders: which numbers of patients from 1 to 10 can be solved for?
+
+The attacker has every file of a study or of an application, knows the rules of what is shown, and combines files: parts
+are subtracted from totals, areas are multiplied by m (n − m), rates by their denominators, means by what they are the
+mean of. A number is solved for if fewer than MANY values are left for it, all of them from 0 to 10.
+"""
+
+import csv
+import io
+import re
+import tomllib
+from html.parser import HTMLParser
+
+import numpy as np
+
+SMALLEST_SHOWN = 11
+MANY = 5
+
+
+def read_tables(folder):
+    return {file.stem: list(csv.DictReader(io.StringIO(file.read_text()))) for file in sorted(folder.glob("*.csv"))}
+
+
+class PageTables(HTMLParser):
+    """Every table of a page, as rows of texts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tables, self.cell = [], None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.cell = ""
+
+    def handle_data(self, data):
+        if self.cell is not None:
+            self.cell += data
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append(self.cell)
+            self.cell = None
+
+
+def as_range(cell, most):
+    """Lowest and highest number that a printed one can stand for."""
+    if isinstance(cell, tuple):
+        return cell
+    cell = cell.partition(" ")[0].replace(",", "")
+    if cell == f"<{SMALLEST_SHOWN}":
+        return 1, SMALLEST_SHOWN - 1
+    if cell == "withheld":
+        return 1, most
+    if cell.endswith("+"):
+        return int(cell[:-1]), most
+    return int(cell), int(cell)
+
+
+def told(values):
+    """Whether so few values are left that a number from 1 to 10 is solved for."""
+    found = set(values)
+    assert found, "the numbers contradict each other"
+    return len(found) < MANY and max(found) < SMALLEST_SHOWN and found != {0}
+
+
+def narrowed(ranges, total):
+    """Ranges of the parts of a total, each cut by what the others leave."""
+    for _ in range(3):
+        lows, highs = sum(low for low, _ in ranges), sum(high for _, high in ranges)
+        ranges = [(max(low, total - highs + high), min(high, total - lows + low)) for low, high in ranges]
+    return ranges
+
+
+def solved_parts(cells, total, where):
+    """Parts of a total that can be told, and the rest of every exact one."""
+    ranges = narrowed([as_range(cell, total) for cell in cells], total)
+    solved = [f"{where}: part {i}" for i, (low, high) in enumerate(ranges) if told(range(low, min(high, low + 99) + 1))]
+    for i, (low, high) in enumerate(ranges):
+        if low == high and told([total - low]):
+            solved.append(f"{where}: all but part {i}")
+    return solved
+
+
+def digits_of(text):
+    return len(text.partition(".")[2])
+
+
+def agreeing(area, m, n):
+    """Whether some whole number of halves of pairs gives a printed area with m events of n labels."""
+    steps, half = 2 * m * (n - m), 0.5 * 10.0 ** -digits_of(area) + 1e-9
+    return np.floor((float(area) + half) * steps) >= np.ceil((float(area) - half) * steps)
+
+
+def solved_areas(areas, events, labels, total, where, least=0):
+    """Events, labels without one and subjects without a label, from all areas of one outcome."""
+    low_m, high_m = as_range(events, total)
+    low_n, high_n = as_range(labels, total)
+    pairs = {
+        (m, n)
+        for n in range(low_n, high_n + 1)
+        for m in range(max(low_m, least), min(high_m, n) + 1)
+        if all(agreeing(area, m, n) for area in areas)
+    }
+    parts = {"events": {m for m, _ in pairs}, "labels without": {n - m for m, n in pairs}}
+    parts["without a label"] = {total - n for _, n in pairs}
+    return [f"{where}: {what}" for what, values in parts.items() if told(values)]
+
+
+def is_shown(text):
+    return text not in ("", "nan", "\N{EN DASH}", None)
+
+
+# ---- the files
+
+
+def attack(folder):
+    """What can be told from the files of a study or of an application."""
+    tables = read_tables(folder)
+    if "attrition" in tables:
+        parts = [("external", "", "attrition")]
+    else:
+        dates = [name.removeprefix("labels ") for name in tables["outcomes"][0] if name.startswith("labels ")]
+        parts = [("cross-validation", f" {dates[0]}", "attrition-1")]
+        parts += [("temporal", f" {dates[-1]}", "attrition-2")] if len(dates) > 1 else []
+    solved = attack_attrition([tables[steps] for _, _, steps in parts])
+    least = 0
+    if (folder / "config.toml").exists():
+        least = tomllib.loads((folder / "config.toml").read_text())["outcomes"].get("min_events", 0)
+    for place, (part, date, steps) in enumerate(parts):
+        total = int(tables[steps][-1]["left"])
+        solved += attack_labels(tables, part, date, total, least if place == 0 else 0)
+        solved += attack_means(tables, part)
+        solved += attack_calibration(tables, part)
+    solved += attack_table_one(tables["table-one"])
+    solved += attack_subgroups(tables, parts[-1], int(tables[parts[-1][2]][-1]["left"]))
+    solved += attack_cost(tables.get("cost", []))
+    solved += attack_page((folder / "report.html").read_text())
+    if (folder / "model.npz").exists():
+        solved += attack_model(folder / "model.npz", int(tables["attrition-1"][-1]["left"]))
+    return solved
+
+
+def attack_attrition(thresholds):
+    solved = []
+    for table in thresholds:
+        solved += [f"attrition, {row['rule']}" for row in table if told([int(row["left"])])]
+        lefts = [int(row["left"]) for row in table]
+        solved += [f"attrition: {a} - {b}" for i, a in enumerate(lefts) for b in lefts[i + 1 :] if told([a - b])]
+    if len(thresholds) > 1:  # those who died in between are all that tells two steps apart
+        first = {row["rule"]: int(row["left"]) for row in thresholds[0]}
+        for row in thresholds[1][:-1]:
+            gap = abs(first.get(row["rule"], int(row["left"])) - int(row["left"]))
+            solved += [f"attrition of two thresholds: {row['rule']}"] if told([gap]) else []
+    return solved
+
+
+def attack_labels(tables, part, date, total, least):
+    solved = []
+    for row in tables["outcomes"]:
+        where = f"{part}, {row['outcome']}"
+        cells = [row[f"{name}{date}"] for name in ("labels", "had it before", "censored")]
+        solved += solved_parts(cells, total, where)
+        solved += [f"{where}: all but events" for n in {*as_range(row[f"events{date}"], 0)} if told([total - n])]
+        scores = [r for r in tables.get(f"scores-{part}", []) if r["outcome"] == row["outcome"]]
+        areas = [r["auroc"] for r in scores if is_shown(r["auroc"])]
+        events = row[f"events{date}"]
+        assert {r["events"] for r in scores} <= {events}
+        assert {r["n"] for r in scores} <= {cells[0]}
+        solved += solved_areas(areas, events, cells[0], total, where, least)
+    return solved
+
+
+def attack_means(tables, part):
+    """Means must be of what is shown: else what is withheld can be subtracted."""
+    solved = []
+    for mean in tables.get(f"summary-{part}", []):
+        rows = [r for r in tables[f"scores-{part}"] if r["method"] == mean["method"]]
+        known = [float(r["auroc"]) for r in rows if is_shown(r["auroc"])]
+        if len(known) < len(rows) and abs(float(mean["auroc"]) - np.mean(known)) > 1e-4:
+            solved.append(f"{part}: the mean holds a withheld area")
+        hidden = {r["outcome"] for r in rows if not is_shown(r["auroc"])}
+        for r in tables.get(f"differences-{part}", []):
+            solved += [f"{part}: difference of {r['outcome']}"] if r["outcome"] in hidden else []
+        for r in tables["auc"]:
+            if r["outcome"] in hidden:
+                cells = [v for k, v in r.items() if k.endswith(part) and not k.startswith("events")]
+                solved += [f"{part}: area of {r['outcome']}" for v in cells if is_shown(v)]
+    return solved
+
+
+def attack_calibration(tables, part):
+    """Groups have nearly equal sizes, so that pooled labels tell the labels of each."""
+    solved = []
+    rows = tables.get(f"calibration-{part}", [])
+    for method in sorted({r["method"] for r in rows}):
+        groups = [r for r in rows if r["method"] == method]
+        shown = [r for r in tables[f"scores-{part}"] if r["method"] == method and is_shown(r["auroc"])]
+        labels = [as_range(r["n"], 10**6) for r in shown]
+        events = [as_range(r["events"], 10**6)[0] for r in groups]
+        rest = sum(events) - sum(as_range(r["events"], 10**6)[0] for r in shown)
+        solved += [f"{part}, {method}: pooled events minus those shown"] if told([abs(rest)]) else []
+        size = sum(low for low, _ in labels) / len(groups)
+        exact = all(low == high for low, high in labels)
+        for r, n in zip(groups, events, strict=True):
+            solved += [f"{part}, {method}: events of a group"] if told([n]) else []
+            low = int(r["labels"].removesuffix("+"))
+            assert low % 10 == 0, "labels of a group are rounded"
+            if n and is_shown(r["observed"]):  # the rate is of the rounded labels
+                assert abs(float(r["observed"]) * max(low, n) - n) < 1e-6
+            around = {round(size) + k for k in (-1, 0, 1)} if exact else set(range(low, low + 10))
+            solved += [f"{part}, {method}: labels without the event"] if told({k - n for k in around}) else []
+    return solved
+
+
+SEXES = ("women", "men", "sex not known")
+
+
+def attack_table_one(rows):
+    solved = []
+    ages = [r["characteristic"] for r in rows if re.match(r"age (?!in years)", r["characteristic"])]
+    for column in [name for name in rows[0] if name != "characteristic"]:
+        found = {r["characteristic"]: r[column] for r in rows}
+        total = int(found["subjects"].replace(",", ""))
+        for members in (SEXES, ages):
+            solved += solved_parts([found[name] for name in members], total, f"table one, {column}, {members[0]}")
+        for name, cell in found.items():
+            if name.endswith(" before"):
+                solved += solved_parts([cell, "0+"], total, f"table one, {column}, {name}")
+    return solved
+
+
+def attack_subgroups(tables, part, total):
+    solved = []
+    rows = [r for r in tables.get("subgroups", []) if not r["outcome"].startswith("mean")]
+    events = {r["outcome"]: r[f"events{part[1]}"] for r in tables["outcomes"]}
+    columns = [name for name in tables["table-one"][0] if name != "characteristic"]
+    described = {r["characteristic"]: r[columns[-1]] for r in tables["table-one"]}
+    for outcome in dict.fromkeys(r["outcome"] for r in rows):
+        for is_age in (False, True):
+            groups = [r for r in rows if r["outcome"] == outcome and r["group"].startswith("age") == is_age]
+            where = f"subgroups, {outcome}, {'ages' if is_age else 'sexes'}"
+            nowhere = 0, as_range(described["age not known" if is_age else "sex not known"], total)[1]  # in no group
+            low, high = as_range(events[outcome], total)
+            if low == high:
+                solved += solved_parts([*(r["events"] for r in groups), nowhere], low, where)
+            solved += solved_parts([*(r["subjects"] for r in groups), nowhere], total, where)
+            for r in groups:
+                # Both files say how many there are.
+                sizes = as_range(r["subjects"], total), as_range(described[r["group"]], total)
+                size = max(a for a, _ in sizes), min(b for _, b in sizes)
+                n = as_range(r["events"], total)
+                fewest = max(size[0] - n[1], 0)
+                left = range(fewest, min(size[1] - n[0], fewest + 99) + 1)
+                solved += [f"{where}: subjects of {r['group']} without the event"] if told(left) else []
+                if is_shown(r["auroc"]):
+                    assert n[0] >= SMALLEST_SHOWN
+                    labels = f"{SMALLEST_SHOWN}+"
+                    solved += solved_areas([r["auroc"]], r["events"], labels, size[1], f"{where}, {r['group']}")
+    for r in tables.get("subgroups", []):
+        if r["outcome"].startswith("mean"):
+            known = [float(q["auroc"]) for q in rows if q["group"] == r["group"] and is_shown(q["auroc"])]
+            if abs(float(r["auroc"]) - np.mean(known)) > 6e-4:
+                solved.append(f"subgroups: the mean of {r['group']} holds more digits than its areas")
+    return solved
+
+
+def attack_cost(rows):
+    cells = [r[name] for r in rows for name in ("mean_cost", "low", "high") if is_shown(r[name])]
+    return [f"cost {cell}" for cell in cells if float(f"{float(cell):.2e}") != float(cell)]
+
+
+def attack_model(file, n):
+    """Means of columns, times the subjects, are numbers of patients if the columns are of 0 and 1."""
+    solved = []
+    with np.load(file) as arrays:
+        for name in [name for name in arrays.files if "mean" in name]:
+            for value in np.atleast_1d(arrays[name]) * n:
+                near = round(float(value))
+                if abs(value - near) < 1e-6 and (told([near]) or told([n - near])):
+                    solved.append(f"model.npz, {name}: {near} of {n}")
+    return solved
+
+
+COUNTED = re.compile("events|had it|censored|removed|left|labels|subjects|^n$")
+
+
+def attack_page(text):
+    solved = []
+    for table in PageTables(text).tables:
+        head, *rows = table
+        for row in rows:
+            cells = dict(zip(head, row, strict=True))
+            for name, cell in cells.items():
+                number = re.fullmatch(r"[\d,]+", cell.partition(" ")[0])
+                if COUNTED.search(name) and number and told([int(number[0].replace(",", ""))]):
+                    solved.append(f"report.html, {name}: {cells}")
+    return solved
+
+
+def attack_curves(curves, outcomes):
+    """Subjects between two points of a curve: shares of a known number of events are whole numbers of them."""
+    solved = []
+    for found in curves:
+        m = int(outcomes[found.outcome])
+        true = np.diff(np.append(0.0, found.precision.x) * m)
+        k = found.precision.x * m
+        false = np.diff(np.append(0.0, k / found.precision.y - k))
+        for what, cells in (("with", true), ("without", false[:-1])):
+            solved += [f"{found.outcome}: {n:.1f} {what} the event" for n in cells if 0.5 < n < SMALLEST_SHOWN - 0.5]
+    return solved
