@@ -32,7 +32,7 @@ from coaltree.model import tables
 from coaltree.model.diffusion import pair_distances, whiten_leaves
 from coaltree.model.tables import Table
 from coaltree.tree import Tree
-from coaltree.validation import check_choice, check_count, check_leaf_noise
+from coaltree.validation import check_choice, check_count
 
 # Below this many leaves a table of means costs more than it saves.
 TABLE_FROM = 64

@@ -46,7 +46,9 @@ def climb(state: Chain, cuts: Ints) -> None:
         for k in range(1, n_edges):
             if survey.log_mass[survey.edge[k]] > survey.log_mass[best]:
                 best = survey.edge[k]
-        gain = survey.log_mass[best] - attachment.log_density(edge_at(state, survey, cut, home), state.others, d, home_time)
+        gain = survey.log_mass[best] - attachment.log_density(
+            edge_at(state, survey, cut, home), state.others, d, home_time
+        )
         # Merges tied in time have several equivalent places: rounding alone must not move a subtree among them.
         if gain > 1e-9 * abs(survey.log_mass[best]):
             state.log_joint[0] += gain

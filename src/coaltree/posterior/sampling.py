@@ -17,6 +17,7 @@ from coaltree.posterior.islands import run, run_islands
 from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.validation import check_choice, check_count, check_fraction
 
+
 def sample_posterior(
     X: Any,
     covariance: Any = None,
