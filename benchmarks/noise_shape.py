@@ -25,7 +25,7 @@ from sklearn.metrics import adjusted_rand_score
 from benchmarks.labelled import load, subsample
 from coaltree.inference.learn import Chain, Settings, first_guesses
 from coaltree.model.covariance import as_family
-from coaltree.model.missing import _column_messages, _descend_columns
+from coaltree.model.messages import pass_down, pass_up
 
 TABLES = (
     *("iris", "wine", "breast_cancer", "digits", "breast.w", "column3C", "diabetes", "ecoli", "glass"),
@@ -48,10 +48,10 @@ def draw_true_values(now, X, psi, rng):
     own = psi / phi
     noise = now.leaf_noise[:, None]
     mean[:n], variance[:n] = X / np.sqrt(phi), own + noise
-    _column_messages(now.tree.children, now.tree.times, mean, variance, np.empty((n - 1, d)), np.empty((n - 1, d)))
-    drawn = rng.standard_normal((2 * n - 1, d))
-    _descend_columns(now.tree.parents(), now.tree.node_times(), variance, mean, drawn)
-    leaf, share = drawn[:n], noise / (noise + own)
+    pass_up(now.tree.children, now.tree.times, mean, variance, np.empty((n - 1, d)))
+    drawn = rng.standard_normal((1, 2 * n - 1, d))
+    pass_down(now.tree.parents(), now.tree.node_times(), mean, variance, np.empty_like(variance), drawn)
+    leaf, share = drawn[0, :n], noise / (noise + own)
     z = leaf + share * (X / np.sqrt(phi) - leaf) + np.sqrt(share * own) * rng.standard_normal((n, d))
     return z * np.sqrt(phi)
 

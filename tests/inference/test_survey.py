@@ -8,13 +8,27 @@ import pytest
 from scipy.stats import kstest
 
 import coaltree as ct
+from coaltree._compile import kernel
 from coaltree.inference.attachment import N_KNOTS, draw_from_knots
-from coaltree.inference.chain import make_chain, recompute
-from coaltree.inference.survey import weigh_places
+from coaltree.inference.chain import attach, detach, make_chain, other_child, recompute
+from coaltree.inference.survey import ROUGHLY, make_survey, visit_edges, weigh_edges, weigh_place
 from coaltree.randomness import make_streams
 from tests.reference.regraft import Proposal, hang
 from tests.reference.trees import leaves_below
 from tests.seeds import seed
+
+
+@kernel
+def weigh_places(state, cut, node, time, beta, out):
+    """Log f^β and log q of hanging the subtree under `cut` at each place, out (2, number of places)."""
+    survey = make_survey(state.variance.size)
+    home, home_time = other_child(state, cut), state.time[state.parent[cut]]
+    detach(state, cut)
+    n_edges = visit_edges(state, cut, ROUGHLY, survey)
+    log_total = weigh_edges(state, cut, beta, n_edges, survey)
+    for k in range(node.size):
+        out[0, k], out[1, k] = weigh_place(state, cut, node[k], time[k], beta, survey, log_total)
+    attach(state, cut, home, home_time)
 
 
 def places(proposal, rng):

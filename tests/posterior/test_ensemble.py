@@ -8,8 +8,10 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree.posterior.ensemble
+from coaltree.model.covariance import Spherical
 from coaltree.posterior import storage
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.tree import Tree
@@ -499,3 +501,15 @@ def test_error_where_draws_agree_or_chains_do_not():
     assert apart.support_error(tree)[0] > 0.15
     few = by_turns([[True, False, True]], n_chains=1).support_error(tree)[0]
     assert few > 0.15
+def test_fingerprints_differ_where_anything_does():
+    kernel = RBF(1.0) + WhiteKernel(0.1)
+    parts = ([np.zeros(3), {"b": 1, "a": (2.0, None)}, kernel], Spherical())
+    found = storage.fingerprint(*parts)
+    assert found == storage.fingerprint(
+        [np.zeros(3), {"a": (2.0, None), "b": 1}, RBF(1.0) + WhiteKernel(0.1)], Spherical()
+    )
+    for other in (np.zeros(4), np.zeros(3, dtype=np.float32), np.array([0.0, 0.0, -0.0])):
+        assert storage.fingerprint([other, *parts[0][1:]], parts[1]) != found
+    for other in (RBF(np.nextafter(1.0, 2.0)) + WhiteKernel(0.1), WhiteKernel(0.1) + RBF(1.0)):
+        assert storage.fingerprint([*parts[0][:2], other], parts[1]) != found
+    assert storage.fingerprint(*parts[0], parts[1]) != found

@@ -348,7 +348,7 @@ def test_checkpoints_that_do_not_fit(X, tmp_path):
         {"leaf_noise": 0.1},
         {"warmup": 2},
     ):
-        with pytest.raises(ValueError, match="belongs to a run with other data, settings or seed"):
+        with pytest.raises(ValueError, match="belongs to a run with other data, settings or random_state"):
             ct.learn_posterior(X, **{**options, **change})
     with pytest.raises(ValueError, match="belongs to a run"):
         ct.learn_posterior(2 * X, **options)

@@ -6,6 +6,7 @@ import pytest
 import coaltree as ct
 from coaltree.inference.effort import INSERTED, choose_sampler
 from coaltree.inference.proposals import METHODS
+from coaltree.model import diffusion
 
 GOOD = np.array([[0.0, 0.1], [1.0, 0.2], [2.0, -0.4], [0.3, 0.3]])
 
@@ -140,3 +141,36 @@ def test_auto_runs_the_race_without_resampling():
     same = ct.sample_posterior(X, method="smc1", ess_threshold=0.0, n_particles=10)
     np.testing.assert_array_equal(post.times, same.times)
     assert ct.sample_posterior(X, method="smc1", n_particles=10).info["ess_threshold"] == 0.5
+
+
+@pytest.mark.parametrize("method", ["insertion", "tpost"])
+def test_the_table_is_whitened_once(method, monkeypatch):
+    calls = []
+    monkeypatch.setattr(diffusion, "whiten", lambda *given, whiten=diffusion.whiten: calls.append(0) or whiten(*given))
+    ct.sample_posterior(GOOD, method=method, n_particles=3, n_islands=2)
+    assert len(calls) == 1
+
+
+def test_insertion_makes_no_distances_of_all_pairs(monkeypatch):
+    monkeypatch.setattr("coaltree.posterior.islands.pair_distances", None)
+    ct.sample_posterior(GOOD, method="insertion", n_particles=3)
+    with pytest.raises(TypeError):
+        ct.sample_posterior(GOOD, method="tpost", n_particles=3)
+
+
+def test_rows_that_are_closer_than_doubles_can_square_are_named():
+    X = np.zeros((5, 3))
+    X[:, 0] = [1.0, 2.0, 1.0, 3.0, 2.0]
+    X[:, 1] = [0.0, 1e-160, 1e-140, 0.0, 0.0]
+    for method in ("insertion", "tpost"):
+        with pytest.raises(ValueError, match=r"rows 1 and 4 underflows"):
+            ct.sample_posterior(X, method=method, n_particles=3)
+    X[1, 1] = 1e-130  # rows 0 and 2, and 1 and 4, are close but can be told apart
+    assert ct.sample_posterior(X, method="insertion", n_particles=3).n_leaves == 5
+
+
+def test_equal_rows_are_counted():
+    X = np.array([[2.0], [1.0], [2.0], [1.0], [2.0]])
+    with pytest.raises(ValueError, match=r"duplicate rows \(0 and 2; 4 such"):
+        ct.sample_posterior(X, n_particles=3)
+    assert ct.sample_posterior(X, leaf_noise=[0.0, 0.0, 0.1, 0.1, 0.2], n_particles=3).n_leaves == 5

@@ -119,7 +119,7 @@ def test_thinned_draws_are_some_of_all():
 def test_a_checkpoint_of_another_run_is_refused(change, tmp_path):
     path = tmp_path / "chains.npz"
     fit(checkpoint=path)
-    with pytest.raises(ValueError, match="belongs to other data, settings or random_state"):
+    with pytest.raises(ValueError, match="belongs to a run with other data, settings or random_state"):
         fit(checkpoint=path, **change)
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference.attachment import Edge, Others, fill_exposure, make_others, n_until
+from coaltree.model.messages import blend, meet, squared_distance
 from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
@@ -113,26 +114,6 @@ def to_tree(state: Chain, names: tuple[str, ...] | None = None) -> Tree:
 
 
 @borrowing
-def squared_distance(x: Floats, i: int, y: Floats, j: int) -> float:
-    """|x_i − y_j|² of two rows, by four sums that need not wait for each other."""
-    sum_0 = sum_1 = sum_2 = sum_3 = 0.0
-    whole = x.shape[1] - x.shape[1] % 4
-    for k in range(0, whole, 4):
-        gap_0 = x[i, k] - y[j, k]
-        gap_1 = x[i, k + 1] - y[j, k + 1]
-        gap_2 = x[i, k + 2] - y[j, k + 2]
-        gap_3 = x[i, k + 3] - y[j, k + 3]
-        sum_0 += gap_0 * gap_0
-        sum_1 += gap_1 * gap_1
-        sum_2 += gap_2 * gap_2
-        sum_3 += gap_3 * gap_3
-    for k in range(whole, x.shape[1]):
-        gap_0 = x[i, k] - y[j, k]
-        sum_0 += gap_0 * gap_0
-    return (sum_0 + sum_1) + (sum_2 + sum_3)
-
-
-@borrowing
 def other_child(state: Pointers, node: int) -> int:
     """The sibling of a node."""
     parent = state.parent[node]
@@ -150,21 +131,12 @@ def replace_child(state: Pointers, parent: int, old: int, new: int) -> None:
 
 
 @borrowing
-def blend(x: Floats, i: int, y: Floats, j: int, share: float, out: Floats, k: int) -> None:
-    """Row k of `out` = (1 − share) x_i + share y_j."""
-    for column in range(x.shape[1]):
-        out[k, column] = x[i, column] + share * (y[j, column] - x[i, column])
-
-
-@borrowing
 def look_below(state: Pointers, node: int) -> float:
     """Message of a merge from its two children; returns v."""
     left, right = state.children[node, 0], state.children[node, 1]
     var_left = state.variance[left] + state.time[node] - state.time[left]
     var_right = state.variance[right] + state.time[node] - state.time[right]
-    v: float = var_left + var_right
-    share = var_left / v if v > 0.0 else 0.5
-    state.variance[node] = var_left * (1.0 - share)
+    v, share, state.variance[node] = meet(var_left, var_right)
     blend(state.mean, left, state.mean, right, share, state.mean, node)
     return v
 
@@ -190,9 +162,7 @@ def look_above(state: Pointers, node: int) -> None:
     sibling = other_child(state, node)
     var_sibling = state.variance[sibling] + state.time[parent] - state.time[sibling]
     var_above = state.above_variance[parent] + state.time[state.parent[parent]] - state.time[parent]
-    total = var_sibling + var_above
-    share = var_sibling / total if total > 0.0 else 0.5
-    state.above_variance[node] = var_sibling * (1.0 - share)
+    _, share, state.above_variance[node] = meet(var_sibling, var_above)
     blend(state.mean, sibling, state.above_mean, parent, share, state.above_mean, node)
 
 

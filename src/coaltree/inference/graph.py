@@ -20,6 +20,7 @@ from coaltree.inference.heap import pop, push
 from coaltree.inference.neighbors import Nodes, empty_lists, has, insert, nearest, squared
 from coaltree.inference.particles import Floats, Ints
 from coaltree.model import tables
+from coaltree.model.messages import weigh
 from coaltree.model.tables import Table
 
 # The graph is made anew when this share of the clusters is left.
@@ -110,10 +111,10 @@ def follow_graph(
         new = n + stage
         out[stage, 0], out[stage, 1], out_times[stage] = min(i, j), max(i, j), now
         var_i, var_j = now + forest.offset[i], now + forest.offset[j]
-        weight = var_j / (var_i + var_j) if var_i + var_j > 0.0 else 0.5
+        _, weight, variance = weigh(var_i, var_j)
         for column in range(forest.mean.shape[1]):
             forest.mean[new, column] = weight * forest.mean[i, column] + (1.0 - weight) * forest.mean[j, column]
-        forest.offset[new] = var_i * weight - now
+        forest.offset[new] = variance - now
         forest.parent[new] = new
         forest.parent[i] = forest.parent[j] = new
         inherit(forest, new, i, j, seen)

@@ -24,9 +24,10 @@ import numpy.typing as npt
 from scipy.special import gammaln
 
 from coaltree._compile import borrowing, kernel
-from coaltree.inference.chain import look_above, look_below, squared_distance
+from coaltree.inference.chain import look_above, look_below
 from coaltree.inference.local import Local
-from coaltree.model.slice import slice_around, slice_step
+from coaltree.model.messages import squared_distance
+from coaltree.model.slice import compiled_slice, slice_step
 from coaltree.randomness import Stream
 
 Floats = npt.NDArray[np.float64]
@@ -57,6 +58,9 @@ def _log_posterior(log_noise: float, given: tuple[float, float, float, float, fl
     return -0.5 * (d * math.log(v) + eps / v) - shape * log_noise - shape * scale / noise
 
 
+_, _slice_around = compiled_slice(_log_posterior)
+
+
 @borrowing
 def _slice_leaf(state: Local, leaf: int, shape: float, scale: float, stream: Stream) -> None:
     """Draw the noise of a leaf; its message from above must be up to date."""
@@ -64,7 +68,7 @@ def _slice_leaf(state: Local, leaf: int, shape: float, scale: float, stream: Str
     eps = squared_distance(state.mean, leaf, state.above_mean, leaf)
     now = max(math.log(state.variance[leaf]), LOG_SMALLEST)
     given = (rest, eps, float(state.mean.shape[1]), shape, scale)
-    new = slice_around(_log_posterior, given, now, LOG_SMALLEST, math.inf, stream)
+    new = _slice_around(given, now, LOG_SMALLEST, math.inf, stream)
     if new != now:
         state.variance[leaf] = math.exp(new)
 

@@ -46,7 +46,7 @@ from coaltree.inference.chain import (
     to_tree,
 )
 from coaltree.inference.survey import ROUGHLY, Survey, draw_place, make_survey, visit_edges, weigh_edges, weigh_place
-from coaltree.model.slice import slice_between
+from coaltree.model.slice import compiled_slice
 from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.tree import Tree
 
@@ -128,6 +128,9 @@ def log_heated(time: float, given: tuple[Edge, Others, float, float]) -> float:
     return beta * log_density(edge, others, d, time)
 
 
+slice_between, _ = compiled_slice(log_heated)
+
+
 @inline
 def slice_time(state: Chain, merge: int, beta: float, stream: Stream) -> None:
     """Draw the time of a merge given the rest; the message from above must be up to date."""
@@ -145,7 +148,7 @@ def slice_time(state: Chain, merge: int, beta: float, stream: Stream) -> None:
             time = attachment.draw_time(edge, d, beta, np.empty((2, 0)), stream)
         else:
             given = (edge, state.others, d, beta)
-            time, _ = slice_between(log_heated, given, now, beta * before, edge.low, edge.high, stream)
+            time, _ = slice_between(given, now, beta * before, edge.low, edge.high, stream)
         state.log_joint[0] += log_density(edge, state.others, d, time) - before
         state.time[merge] = time
         put_back(state, time)

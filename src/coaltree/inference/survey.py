@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from coaltree._compile import borrowing, inline, kernel
+from coaltree._compile import borrowing, inline
 from coaltree.inference import attachment
 from coaltree.inference.attachment import N_KNOTS, Edge, Others, blend_distance, log_density
 from coaltree.inference.chain import (
@@ -28,13 +28,9 @@ from coaltree.inference.chain import (
     Floats,
     Ints,
     Pointers,
-    attach,
-    blend,
-    detach,
     look_above,
-    other_child,
-    squared_distance,
 )
+from coaltree.model.messages import blend, meet, squared_distance
 from coaltree.randomness import Stream, uniform
 
 # Edges whose rough mass is below e^(−NEAR) of the largest keep it; the others get an accurate one.
@@ -104,9 +100,7 @@ def _describe_children(state: Chain, cut: int, node: int, out: Survey) -> None:
         (right, left, eps_right, eps_left),
     ):
         var_sibling = state.variance[sibling] + time - state.time[sibling]
-        total = var_sibling + var_above
-        share = var_sibling / total if total > 0.0 else 0.5
-        state.above_variance[child] = var_sibling * (1.0 - share)
+        _, share, state.above_variance[child] = meet(var_sibling, var_above)
         out.eps_above[child] = blend_distance(share, out.eps_below[sibling], out.eps_above[node], eps_sibling)
         out.eps_span[child] = blend_distance(share, span, eps_child, eps_sibling)
         if state.children[child, 0] >= 0:
@@ -225,16 +219,3 @@ def weigh_place(
     log_f = beta * log_density(edge, state.others, float(state.mean.shape[1]), time)
     log_shape = log_f if edge.high == math.inf else attachment.interpolate(survey.knots, time)
     return log_f, survey.log_mass[node] - log_total + log_shape - log_mass
-
-
-@kernel
-def weigh_places(state: Chain, cut: int, node: Ints, time: Floats, beta: float, out: Floats) -> None:
-    """Log f^β and log q of hanging the subtree under `cut` at each place, out (2, number of places); for checks."""
-    survey = make_survey(state.variance.size)
-    home, home_time = other_child(state, cut), state.time[state.parent[cut]]
-    detach(state, cut)
-    n_edges = visit_edges(state, cut, ROUGHLY, survey)
-    log_total = weigh_edges(state, cut, beta, n_edges, survey)
-    for k in range(node.size):
-        out[0, k], out[1, k] = weigh_place(state, cut, node[k], time[k], beta, survey, log_total)
-    attach(state, cut, home, home_time)

@@ -40,7 +40,7 @@ from coaltree.inference.lineages import (
     remove,
 )
 from coaltree.inference.local import ANCHORED, ELSEWHERE, FOUND, N_COUNTS, SCALES, SCALES_ACCEPTED, SURROUNDED, Local
-from coaltree.model.slice import slice_between
+from coaltree.model.slice import compiled_slice
 from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.tree import Tree
 
@@ -72,6 +72,9 @@ def log_place(time: float, given: tuple[Edge, Local]) -> float:
     return log_likelihood(edge, state.heat[0], time) - exposure(state.lineages, state.time, time)
 
 
+slice_between, _ = compiled_slice(log_place)
+
+
 @inline
 def slice_time(state: Local, merge: int, stream: Stream) -> None:
     """Draw the time of a merge given the rest; the message from above must be up to date."""
@@ -85,7 +88,7 @@ def slice_time(state: Local, merge: int, stream: Stream) -> None:
         time = attachment.draw_time(edge, state.heat[0], 1.0, state.search.survey.knots, stream)
         value = log_place(time, given)
     else:
-        time, value = slice_between(log_place, given, now, before, edge.low, edge.high, stream)
+        time, value = slice_between(given, now, before, edge.low, edge.high, stream)
     state.log_joint[0] += value - before
     state.time[merge] = time
     insert(state.lineages, merge, time)

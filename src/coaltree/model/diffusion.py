@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from coaltree._compile import kernel
 from coaltree.memory import check_leaves
+from coaltree.model import messages as passes
 from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
 from coaltree.model.roots import DiagonalRoot, root_of
@@ -195,28 +196,12 @@ def refuse_copies(rows: Floats, leaf_noise: Floats) -> None:
 
 
 @kernel
-def _messages(
-    children: Ints,
-    times: Floats,
-    mean: Floats,
-    variance: Floats,
-    merge_variance: Floats,
-    distance: Floats,
-    sums: Floats,
-) -> None:
-    n = mean.shape[0] - times.size
+def _sum_contrasts(children: Ints, mean: Floats, merge_variance: Floats, distance: Floats, sums: Floats) -> None:
     sums[:] = 0.0
-    for k in range(times.size):
+    for k in range(distance.size):
         i, j = children[k]
-        var_i = variance[i] + times[k] - (times[i - n] if i >= n else 0.0)
-        var_j = variance[j] + times[k] - (times[j - n] if j >= n else 0.0)
-        v = var_i + var_j
-        merge_variance[k] = v
-        # Two identical, noiseless leaves merged at time 0: any weights do.
-        weight = var_j / v if v > 0.0 else 0.5
-        variance[n + k] = var_i * weight
+        v = merge_variance[k]
         for column in range(mean.shape[1]):
-            mean[n + k, column] = weight * mean[i, column] + (1.0 - weight) * mean[j, column]
             sums[column] += (mean[i, column] - mean[j, column]) ** 2 / v
         distance[k] = 0.0
         for column in range(mean.shape[1]):  # apart, because a sum in order keeps a loop from being vectorised
@@ -244,10 +229,11 @@ def pass_up(tree: Tree, X: Floats, leaf_noise: Floats) -> Passed:
     n, d = X.shape
     mean = np.empty((2 * n - 1, d))
     mean[:n] = X
-    variance = np.empty(2 * n - 1)
-    variance[:n] = leaf_noise
-    up = Passed(Messages(mean, variance, np.empty(n - 1)), np.empty(n - 1), np.empty(d))
-    _messages(tree.children, tree.times, *up.messages, up.distance, up.sums)
+    variance, merge_variance = np.empty((2 * n - 1, 1)), np.empty((n - 1, 1))
+    variance[:n, 0] = leaf_noise
+    passes.pass_up(tree.children, tree.times, mean, variance, merge_variance)
+    up = Passed(Messages(mean, variance[:, 0], merge_variance[:, 0]), np.empty(n - 1), np.empty(d))
+    _sum_contrasts(tree.children, mean, merge_variance[:, 0], up.distance, up.sums)
     return up
 
 
@@ -323,41 +309,18 @@ def log_joint(
     return log_prior(tree) + log_likelihood(tree, X, covariance, leaf_noise)
 
 
-def _from_parent(up: Messages, tree: Tree) -> tuple[Floats, Floats]:
-    """For each node: how much of its parent it takes over, and its variance given the parent."""
-    times = tree.node_times()
-    branch = np.maximum(times[tree.parents()[:-1]] - times[:-1], 0.0)
-    own = up.variance[:-1]
-    total = own + branch
-    share = np.divide(own, total, out=np.zeros_like(own), where=total > 0)
-    return share, share * branch
-
-
-@kernel
-def _pass_down(
-    parents: Ints, mean: Floats, share: Floats, conditional: Floats, out_nodes: Floats, out_variance: Floats
-) -> None:
-    """From the root's to all values and variances; `out_nodes` (size, 2n−1, d) has N(0, Φ) noise to begin with."""
-    for node in range(share.size - 1, -1, -1):
-        parent, spread = parents[node], math.sqrt(conditional[node])
-        out_variance[node] = conditional[node] + share[node] ** 2 * out_variance[parent]
-        for k in range(out_nodes.shape[0]):
-            for column in range(mean.shape[1]):
-                centre = mean[node, column] + share[node] * (out_nodes[k, parent, column] - mean[node, column])
-                out_nodes[k, node, column] = centre + spread * out_nodes[k, node, column]
+def _descend(tree: Tree, up: Messages, nodes: Floats) -> Floats:
+    """Turn noise (size, 2n−1, d) into draws of the nodes, or zeros into their means; returns their variances."""
+    variance = np.empty((len(up.mean), 1))
+    passes.pass_down(tree.parents(), tree.node_times(), up.mean, up.variance[:, None], variance, nodes)
+    return variance[:, 0]
 
 
 def node_posterior(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> NodePosterior:
-    """Posterior mean and variance (in units of Φ) of all 2n − 1 nodes given all leaves: the downward pass.
-
-    z_c given its parent is N(m_c + share (z_parent − m_c), share · branch · Φ); leaves without noise are known.
-    """
+    """Posterior mean and variance (in units of Φ) of all 2n − 1 nodes given all leaves: the downward pass."""
     up = messages(tree, X, leaf_noise)
-    share, conditional = _from_parent(up, tree)
     nodes = np.zeros((1, *up.mean.shape))
-    nodes[:, -1] = up.mean[-1]
-    variance = up.variance.copy()
-    _pass_down(tree.parents(), up.mean, share, conditional, nodes, variance)
+    variance = _descend(tree, up, nodes)
     return NodePosterior(nodes[0], variance)
 
 
@@ -368,12 +331,10 @@ def sample_nodes(
     X = check_data(X)
     size = check_count(size, "size", at_least=1)
     up = messages(tree, X, leaf_noise)
-    share, conditional = _from_parent(up, tree)
     d = X.shape[1]
     phi = root_of(check_covariance(covariance, d))
     nodes = phi.colour(as_generator(random_state).standard_normal((size, 2 * tree.n_leaves - 1, d)))
-    nodes[:, -1] = up.mean[-1] + math.sqrt(up.variance[-1]) * nodes[:, -1]
-    _pass_down(tree.parents(), up.mean, share, conditional, nodes, up.variance)
+    _descend(tree, up, nodes)
     return nodes
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._compile import kernel
+from coaltree.model import messages
 from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
@@ -26,12 +27,11 @@ Ints = npt.NDArray[np.int64]
 
 
 class ColumnMessages(NamedTuple):
-    """What the observed leaves below say about each node, column by column, and the contrasts of the merges."""
+    """What the observed leaves below say about each node, column by column, and the variances of the merges."""
 
     mean: Floats  # (2n−1, d)
     variance: Floats  # (2n−1, d), ∞ where nothing is known
-    contrast: Floats  # (n−1, d), u; NaN where only one side is known
-    log_variance: Floats  # (n−1, d), log v; 0 there
+    merge_variance: Floats  # (n−1, d), v; ∞ where a side is not known
 
 
 class Imputed(NamedTuple):
@@ -39,37 +39,6 @@ class Imputed(NamedTuple):
 
     drawn: Floats  # (n_missing,)
     expected: Floats  # (n_missing,): their mean given the tree (and, for a full Φ, the nodes)
-
-
-@kernel
-def _column_messages(
-    children: Ints,
-    times: Floats,
-    mean: Floats,
-    variance: Floats,
-    out_contrast: Floats,
-    out_log_variance: Floats,
-) -> None:
-    n = times.size + 1
-    for k in range(times.size):
-        i, j = children[k]
-        wait_i = times[k] - (times[i - n] if i >= n else 0.0)
-        wait_j = times[k] - (times[j - n] if j >= n else 0.0)
-        for column in range(mean.shape[1]):
-            var_i, var_j = variance[i, column] + wait_i, variance[j, column] + wait_j
-            if var_j == math.inf:
-                mean[n + k, column], variance[n + k, column] = mean[i, column], var_i
-            elif var_i == math.inf:
-                mean[n + k, column], variance[n + k, column] = mean[j, column], var_j
-            else:
-                v = var_i + var_j
-                weight = var_j / v if v > 0.0 else 0.5
-                mean[n + k, column] = weight * mean[i, column] + (1.0 - weight) * mean[j, column]
-                variance[n + k, column] = var_i * weight
-                gap = mean[i, column] - mean[j, column]
-                # At v = 0 equal values agree and different ones cannot be.
-                out_contrast[k, column] = gap / math.sqrt(v) if v > 0.0 else (0.0 if gap == 0.0 else math.inf)
-                out_log_variance[k, column] = math.log(v) if v > 0.0 else -math.inf
 
 
 def any_missing(X: Any) -> bool:
@@ -85,45 +54,36 @@ def column_messages(tree: Tree, X: Floats, leaf_noise: Floats) -> ColumnMessages
     mean, variance = np.zeros((2 * n - 1, d)), np.empty((2 * n - 1, d))
     mean[:n] = np.where(unknown, 0.0, X)
     variance[:n] = np.where(unknown, math.inf, leaf_noise[:, None])
-    contrast, log_variance = np.full((n - 1, d), math.nan), np.zeros((n - 1, d))
-    _column_messages(tree.children, tree.times, mean, variance, contrast, log_variance)
-    return ColumnMessages(mean, variance, contrast, log_variance)
+    up = ColumnMessages(mean, variance, np.empty((n - 1, d)))
+    messages.pass_up(tree.children, tree.times, *up)
+    return up
+
+
+def _squares(tree: Tree, up: ColumnMessages) -> Floats:
+    """u² of all contrasts, (n−1, d): 0 where there is none, ∞ where different values would be at the same point."""
+    gap = up.mean[tree.children[:, 0]] - up.mean[tree.children[:, 1]]
+    with np.errstate(divide="ignore", over="ignore"):
+        u = np.divide(gap, np.sqrt(up.merge_variance), out=np.zeros_like(gap), where=gap != 0.0)
+        return u * u
 
 
 def scatter(tree: Tree, X: Floats, leaf_noise: Floats) -> tuple[Floats, Ints]:
     """Return Σ_k u_kj² and the contrasts in each column, both (d,): what a diagonal Φ is drawn from."""
-    u = column_messages(tree, X, leaf_noise).contrast
-    return np.nansum(u * u, axis=0), np.count_nonzero(~np.isnan(u), axis=0)
+    up = column_messages(tree, X, leaf_noise)
+    return _squares(tree, up).sum(axis=0), np.count_nonzero(np.isfinite(up.merge_variance), axis=0)
 
 
 def log_likelihood(tree: Tree, X: Floats, variances: Floats, leaf_noise: Floats) -> float:
     """Log density of the observed differences given the tree and Φ = diag(variances): NaN is integrated out."""
     up = column_messages(tree, X, leaf_noise)
-    known = ~np.isnan(up.contrast)
-    if np.any(np.isinf(up.contrast)):
+    squares, known = _squares(tree, up), np.isfinite(up.merge_variance)
+    if np.any(np.isinf(squares)):
         return -math.inf
-    with np.errstate(over="ignore"):
-        exponent = np.nansum(up.contrast * up.contrast / variances)
+    with np.errstate(over="ignore", divide="ignore"):
+        exponent = float((squares / variances).sum())
+        log_variance = float(np.log(up.merge_variance, out=np.zeros_like(squares), where=known).sum())
     constant = float((known * np.log(2.0 * math.pi * variances)).sum())
-    return -0.5 * float(up.log_variance.sum() + exponent + constant)
-
-
-@kernel
-def _descend_columns(parents: Ints, times: Floats, variance: Floats, out_mean: Floats, out_drawn: Floats) -> None:
-    """From messages to means given all entries, and from N(0, Φ) noise to joint draws, both (2n−1, d)."""
-    root, d = parents.size - 1, out_mean.shape[1]
-    for j in range(d):
-        out_drawn[root, j] = out_mean[root, j] + math.sqrt(variance[root, j]) * out_drawn[root, j]
-    for node in range(root - 1, -1, -1):
-        parent = parents[node]
-        branch = max(times[parent] - times[node], 0.0)
-        for j in range(d):
-            own, mean = variance[node, j], out_mean[node, j]
-            # How much of its parent a node takes over: all of it where nothing is known below.
-            share = own / (own + branch) if branch > 0.0 and own < math.inf else 1.0
-            out_mean[node, j] = mean + share * (out_mean[parent, j] - mean)
-            centre = mean + share * (out_drawn[parent, j] - mean)
-            out_drawn[node, j] = centre + math.sqrt(share * branch) * out_drawn[node, j]
+    return -0.5 * (log_variance + exponent + constant)
 
 
 def impute_columns(tree: Tree, X: Floats, variances: Floats, leaf_noise: Floats, rng: np.random.Generator) -> Imputed:
@@ -145,8 +105,9 @@ def _draw_columns(
 ) -> tuple[Floats, Floats, Floats]:
     n, d = X.shape
     up = column_messages(tree, X, leaf_noise)
-    expected, drawn = up.mean, rng.standard_normal((2 * n - 1, d)) * np.sqrt(variances)
-    _descend_columns(tree.parents(), tree.node_times(), up.variance, expected, drawn)
+    expected, drawn = nodes = np.zeros((2, 2 * n - 1, d))
+    drawn[:] = rng.standard_normal(drawn.shape) * np.sqrt(variances)
+    messages.pass_down(tree.parents(), tree.node_times(), up.mean, up.variance, np.empty_like(up.variance), nodes)
     # A node is the true value of its leaf; an entry would have been seen with noise.
     seen = drawn[:n] + np.sqrt(leaf_noise)[:, None] * rng.standard_normal((n, d)) * np.sqrt(variances)
     return drawn, seen, expected

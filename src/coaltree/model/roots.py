@@ -209,11 +209,6 @@ def diagonal_of(S: Floats) -> Floats:
     return S if S.ndim == 1 else np.diag(S)
 
 
-def matrix_of(covariance: Floats) -> Floats:
-    """Return the (d, d) matrix of a Φ that may be given by the variances (d,) of a diagonal one."""
-    return np.diag(covariance) if covariance.ndim == 1 else covariance
-
-
 def root_of(covariance: Floats) -> DiagonalRoot | DenseRoot:
     """Root of a checked Φ: the variances (d,) of a diagonal one, or a (d, d) matrix, diagonal or full."""
     variances = diagonal_of(covariance)

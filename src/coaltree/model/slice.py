@@ -58,44 +58,47 @@ def slice_step(
             return x, log_density_x
 
 
-@borrowing
-def shrink(
-    log_density: Any, given: Any, x: float, log_density_x: float, low: float, high: float, level: float, stream: Stream
-) -> tuple[float, float]:
-    """Draw from the part of [low, high] above the level: every miss becomes the end on its side of x."""
-    while low < high:
-        proposal = low + (high - low) * uniform(stream)
-        value = log_density(proposal, given)
-        if value >= level:
-            return proposal, value
-        if proposal < x:
-            low = proposal
-        elif proposal > x:
-            high = proposal
-        else:
-            break
-    return x, log_density_x
+def compiled_slice(log_density: Any) -> tuple[Any, Any]:
+    """Make two functions for kernels, which move x once, from `log_density(x, given)`, which is compiled.
 
+    The first, (given, x, log density there, low, high, stream), tries all of [low, high] at first, and returns the new
+    x and its log density. The second, (given, x, lower, upper, stream), begins with an interval of length 1 that steps
+    out, within bounds, and returns the new x.
+    """
 
-@borrowing
-def slice_between(
-    log_density: Any, given: Any, x: float, log_density_x: float, low: float, high: float, stream: Stream
-) -> tuple[float, float]:
-    """Move x once within [low, high], all of which is tried at first; the new x and its log density."""
-    return shrink(log_density, given, x, log_density_x, low, high, log_density_x - exponential(stream), stream)
+    @borrowing
+    def shrink(
+        given: Any, x: float, log_density_x: float, low: float, high: float, level: float, stream: Stream
+    ) -> tuple[float, float]:
+        while low < high:
+            proposal = low + (high - low) * uniform(stream)
+            value = log_density(proposal, given)
+            if value >= level:
+                return proposal, value
+            if proposal < x:
+                low = proposal
+            elif proposal > x:
+                high = proposal
+            else:
+                break
+        return x, log_density_x
 
+    @borrowing
+    def between(
+        given: Any, x: float, log_density_x: float, low: float, high: float, stream: Stream
+    ) -> tuple[float, float]:
+        return shrink(given, x, log_density_x, low, high, log_density_x - exponential(stream), stream)
 
-@borrowing
-def slice_around(log_density: Any, given: Any, x: float, lower: float, upper: float, stream: Stream) -> float:
-    """Move x once, from an interval of length 1 that steps out, within bounds; the new x."""
-    log_density_x = log_density(x, given)
-    level = log_density_x - exponential(stream)
-    low = x - uniform(stream)
-    high = low + 1.0
-    while low > lower and log_density(low, given) > level:
-        low -= 1.0
-    while high < upper and log_density(high, given) > level:
-        high += 1.0
-    low, high = max(low, lower), min(high, upper)
-    new, _ = shrink(log_density, given, x, log_density_x, low, high, level, stream)
-    return new
+    @borrowing
+    def around(given: Any, x: float, lower: float, upper: float, stream: Stream) -> float:
+        log_density_x = log_density(x, given)
+        level = log_density_x - exponential(stream)
+        low = x - uniform(stream)
+        high = low + 1.0
+        while low > lower and log_density(low, given) > level:
+            low -= 1.0
+        while high < upper and log_density(high, given) > level:
+            high += 1.0
+        return shrink(given, x, log_density_x, max(low, lower), min(high, upper), level, stream)[0]
+
+    return between, around

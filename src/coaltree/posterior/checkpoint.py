@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,15 +45,9 @@ class Checkpoint:
         latent: Augmentation | None = None,
     ) -> None:
         self.path = Path(path)
-        digest = hashlib.sha256(X.tobytes())
-        if latent is not None:
-            for part in latent.encoded:
-                digest.update(np.ascontiguousarray(part).tobytes())
-            digest.update(repr(latent.columns.models).encode())
-        digest.update(b"learn" if leaf_noise is None else leaf_noise.tobytes())
-        digest.update(repr((X.shape, settings, n_chains, rng.bit_generator.state)).encode())
-        digest.update(_describe(family).encode())
-        self.run = digest.hexdigest()
+        seen = () if latent is None else (*latent.encoded, repr(latent.columns.models))
+        state = rng.bit_generator.state
+        self.run = storage.fingerprint(X, *seen, leaf_noise, settings, n_chains, state, family)
         if not self.path.exists() and not self.path.parent.is_dir():
             raise ValueError(f"checkpoint must be in a folder that exists, got {self.path}.")
 
@@ -62,28 +55,16 @@ class Checkpoint:
         """Bring fresh chains to where the file left them, if there is one."""
         if not self.path.exists():
             return
-        parts = storage.read(self.path, KIND)
-        if parts["run"] != self.run:
-            raise ValueError(
-                f"checkpoint {self.path} belongs to a run with other data, settings or seed. Pass those it was made "
-                "with, or another path."
-            )
-        for number, chain in enumerate(chains):
-            own = {name.partition(".")[2]: array for name, array in parts.items() if name.startswith(f"{number}.")}
+        found = storage.read_chains(self.path, self.run, KIND)
+        for chain, (arrays, header) in zip(chains, found, strict=True):
             try:
-                _unpack(chain, own, parts["chains"][number])
+                _unpack(chain, arrays, header)
             except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
                 raise ValueError(f"checkpoint {self.path} does not hold a valid run: {error}") from error
 
     def write(self, chains: Sequence[Chain]) -> None:
         """Write all chains, whole or not at all."""
-        arrays: Arrays = {}
-        headers = []
-        for number, chain in enumerate(chains):
-            parts, header = _pack(chain)
-            arrays |= {f"{number}.{name}": part for name, part in parts.items()}
-            headers.append(header)
-        storage.write(self.path, arrays, {"run": self.run, "chains": headers}, KIND)
+        storage.write_chains(self.path, map(_pack, chains), self.run, KIND)
 
 
 def _pack(chain: Chain) -> tuple[Arrays, dict[str, Any]]:
@@ -117,26 +98,23 @@ def _pack(chain: Chain) -> tuple[Arrays, dict[str, Any]]:
 
 
 def _unpack(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
-    def part(prefix: str) -> Arrays:
-        return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
     chain.rng.bit_generator.state = header["generator"]
     chain.n_done = int(header["n_done"])
     chain.trace = {name: list(arrays[f"trace.{name}"]) for name in chain.trace}
     chain.now = Unknowns(
         Tree(arrays["children"], arrays["times"]),
-        chain.family.from_values(_plain(part("now.")), chain.X.shape[1]),
+        chain.family.from_values(_plain(storage.below(arrays, "now.")), chain.X.shape[1]),
         arrays["leaf_noise"],
         Imputed(arrays["drawn"], arrays["expected"]) if "drawn" in arrays else None,
         arrays.get("cuts"),
         Tails(*arrays["tails"].tolist()) if chain.now.tails is not None else None,
     )
     if not chain.settings.greedy:
-        chain.walk.from_file(part("walk."), chain.now.tree)
+        chain.walk.from_file(storage.below(arrays, "walk."), chain.now.tree)
     chain.completed.n = int(header["n_completed"])
-    for name, array in part("completed.").items():
+    for name, array in storage.below(arrays, "completed.").items():
         setattr(chain.completed, name, array)
-    values = part("draws.value ")
+    values = storage.below(arrays, "draws.value ")
     chain.draws = [
         Draw(children, times, _plain({name: each[k] for name, each in values.items()}), *numbers.tolist())
         for k, (children, times, numbers) in enumerate(
@@ -153,13 +131,3 @@ def _unpack(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
 def _plain(values: Arrays) -> dict[str, Any]:
     """A value of no dimension was a plain number when it was written."""
     return {name: value if np.ndim(value) else float(value) for name, value in values.items()}
-
-
-def _describe(thing: Any) -> str:
-    """Text that differs where a family differs: arrays to the last bit, parameters of kernels, plain values."""
-    if isinstance(thing, np.ndarray):
-        return f"{thing.shape} {hashlib.sha256(np.ascontiguousarray(thing).tobytes()).hexdigest()}"
-    if isinstance(thing, int | float | str | bool | list | tuple | None):
-        return repr(thing)
-    parts = thing.get_params() if hasattr(thing, "get_params") else getattr(thing, "__dict__", {})
-    return f"{type(thing).__name__}({', '.join(f'{name}={_describe(parts[name])}' for name in sorted(parts))})"

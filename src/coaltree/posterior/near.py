@@ -33,9 +33,9 @@ import numpy.typing as npt
 
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference.attachment import Edge, Others, blend_distance, expectation, exposure
-from coaltree.inference.chain import squared_distance
 from coaltree.inference.heap import pop, push
 from coaltree.model import gig
+from coaltree.model.messages import squared_distance
 from coaltree.posterior.outline import Clades
 from coaltree.posterior.places import NEGLIGIBLE, POLE, Sites, add_logs, integrate, log_bound
 

@@ -36,8 +36,9 @@ from coaltree.inference.attachment import (
     log_density,
     n_until,
 )
-from coaltree.inference.chain import Chain, look_above, make_chain, other_child, squared_distance
+from coaltree.inference.chain import Chain, look_above, make_chain, other_child
 from coaltree.model import gig
+from coaltree.model.messages import meet, squared_distance
 from coaltree.posterior.grid import ORDER, SMALLEST, Grid, make_grid
 from coaltree.tree import Tree
 
@@ -120,14 +121,13 @@ def _describe(state: Chain, out: Sites) -> None:
             left, right = out.children[node - n]
             var_left = state.variance[left] + out.time[node] - out.time[left]
             var_right = state.variance[right] + out.time[node] - out.time[right]
-            total = var_left + var_right
-            out.share_below[node] = var_left / total if total > 0.0 else 0.5
+            _, out.share_below[node], _ = meet(var_left, var_right)
             out.gap_below[node] = squared_distance(state.mean, left, state.mean, right)
         if parent < 2 * n - 1:
             sibling = other_child(state, node)
             var_sibling = state.variance[sibling] + high - out.time[sibling]
-            total = var_sibling + state.above_variance[parent] + out.time[out.parent[parent]] - high
-            out.share_above[node] = var_sibling / total if total > 0.0 else 0.5
+            var_above = state.above_variance[parent] + out.time[out.parent[parent]] - high
+            _, out.share_above[node], _ = meet(var_sibling, var_above)
             if parent < 2 * n - 2:
                 out.gap_above[node] = squared_distance(state.mean, sibling, state.above_mean, parent)
             out.span[node] = squared_distance(state.mean, node, state.above_mean, node)

@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -71,6 +71,51 @@ def read(path: str | os.PathLike[str], kind: str = POSTERIOR) -> dict[str, Any]:
         raise ValueError(f"{name} is damaged: its contents do not match their checksum.")
     del contents[_HEADER]
     return {**contents, **header}
+
+
+def write_chains(path: str | os.PathLike[str], chains: Iterable[tuple[Arrays, Any]], run: str, kind: str) -> None:
+    """Write the arrays and the JSON value of every chain of a run, whole or not at all; `run` tells it from others."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    headers = []
+    for number, (parts, header) in enumerate(chains):
+        arrays |= {f"{number}.{name}": part for name, part in parts.items()}
+        headers.append(header)
+    write(path, arrays, {"run": run, "chains": headers}, kind)
+
+
+def read_chains(path: str | os.PathLike[str], run: str, kind: str) -> list[tuple[dict[str, npt.NDArray[Any]], Any]]:
+    """Return what `write_chains` was given; ValueError if the file is damaged or of another run."""
+    parts = read(path, kind)
+    if parts.get("run") != run:
+        raise ValueError(
+            f"checkpoint {os.fspath(path)} belongs to a run with other data, settings or random_state, or of another "
+            "version, which draws otherwise. Delete it, or pass another path."
+        )
+    return [(below(parts, f"{number}."), header) for number, header in enumerate(parts["chains"])]
+
+
+def below(parts: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the parts whose names begin with a prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): part for name, part in parts.items() if name.startswith(prefix)}
+
+
+def fingerprint(*parts: Any) -> str:
+    """SHA-256 of anything that decides a result: arrays to the last bit, plain values, and objects by their fields."""
+    return hashlib.sha256(_describe(parts).encode()).hexdigest()
+
+
+def _describe(thing: Any) -> str:
+    if isinstance(thing, np.ndarray):
+        shown = hashlib.sha256(np.ascontiguousarray(thing).tobytes()).hexdigest()
+        return f"{thing.dtype.str} {thing.shape} {shown}"
+    if isinstance(thing, list | tuple):
+        return f"[{', '.join(_describe(each) for each in thing)}]"
+    parts = thing
+    if not isinstance(thing, Mapping):
+        parts = thing.get_params() if hasattr(thing, "get_params") else getattr(thing, "__dict__", None)
+    if parts is None:
+        return repr(thing)
+    return f"{type(thing).__name__}({', '.join(f'{name}={_describe(parts[name])}' for name in sorted(parts))})"
 
 
 def _pack(file: BinaryIO, contents: Arrays) -> None:

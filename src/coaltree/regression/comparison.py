@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import csv
-import hashlib
 import importlib
 import io
 import json
@@ -291,7 +290,7 @@ def compare(
         raise ValueError("models must name at least one model.")
     folds = stratified_folds(labels, n_folds, random_state)
     folder = None if checkpoint is None else Path(checkpoint)
-    data = _digest(features, labels, folds) if folder is not None else ""
+    data = storage.fingerprint(features, labels, folds) if folder is not None else ""
     tasks = [(method, fold) for fold in range(n_folds) for method in models]
     # Inner threads are left to each fit; results come in the order of the tasks, whatever finishes first.
     results = Parallel(n_jobs=n_jobs, return_as="generator")(
@@ -360,18 +359,9 @@ def _file(folder: Path | None, data: str, method: str, models: Mapping[str, Any]
     model = models[method]
     settings = model.get_params(deep=True) if hasattr(model, "get_params") else vars(model)
     parts = {name: repr(settings[name]) for name in sorted(settings)}
-    description = json.dumps([__version__, data, type(model).__qualname__, parts])
-    key = hashlib.sha256(description.encode()).hexdigest()[:16]
+    key = storage.fingerprint(__version__, data, type(model).__qualname__, parts)[:16]
     safe = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in method)
     return folder / f"{safe}-{key}-fold{fold}.npz"
-
-
-def _digest(*arrays: npt.NDArray[Any]) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(f"{array.dtype.str} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
 
 
 def _read(file: Path) -> tuple[FloatArray, FloatArray, float] | None:

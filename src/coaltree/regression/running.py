@@ -8,7 +8,6 @@ to the last bit.
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -59,37 +58,19 @@ def run_chains(
 
 
 def fingerprint(likelihood: Likelihood, prior: Prior, settings: Any, n_chains: int, seed: Any) -> str:
-    """SHA-256 of everything that decides what the chains draw."""
-    digest = hashlib.sha256()
-    for array in likelihood.digest():
-        digest.update(repr((array.shape, array.dtype.str)).encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    digest.update(repr((likelihood.link, prior, tuple(settings), n_chains, seed)).encode())
-    return digest.hexdigest()
+    """Tell apart runs by everything that decides what the chains draw."""
+    return storage.fingerprint(*likelihood.digest(), likelihood.link, prior, tuple(settings), n_chains, seed)
 
 
 def write_checkpoint(path: str | os.PathLike[str], chains: list[Chain], key: str) -> None:
     """Write all chains to `path`, whole or not at all."""
-    arrays: Arrays = {}
-    headers = []
-    for number, chain in enumerate(chains):
-        parts, header = _pack(chain)
-        arrays |= {f"{number}.{name}": part for name, part in parts.items()}
-        headers.append(header)
-    storage.write(path, arrays, {"key": key, "chains": headers}, KIND)
+    storage.write_chains(path, map(_pack, chains), key, KIND)
 
 
 def read_checkpoint(path: str | os.PathLike[str], chains: list[Chain], key: str) -> None:
     """Bring fresh `chains` to where the file left them; ValueError if it is damaged or of another run."""
-    parts = storage.read(path, KIND)
-    if parts["key"] != key:
-        raise ValueError(
-            f"checkpoint {os.fspath(path)} belongs to other data, settings or random_state, or to an earlier version, "
-            "which drew otherwise. Delete it, or pass another path."
-        )
-    for number, chain in enumerate(chains):
-        own = {part.partition(".")[2]: array for part, array in parts.items() if part.startswith(f"{number}.")}
-        _unpack(chain, own, parts["chains"][number])
+    for chain, (arrays, header) in zip(chains, storage.read_chains(path, key, KIND), strict=True):
+        _unpack(chain, arrays, header)
 
 
 def _pack(chain: Chain) -> tuple[Arrays, dict[str, Any]]:
@@ -124,7 +105,7 @@ def _unpack(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
     chain.precision_sum = arrays["precision_sum"]
     likelihood, unknowns = chain.likelihood, None
     if "children" in arrays:
-        values = {part.partition(".")[2]: array for part, array in arrays.items() if part.startswith("covariance.")}
+        values = storage.below(arrays, "covariance.")
         unknowns = Unknowns(
             Tree(arrays["children"], arrays["times"]),
             chain.prior.family.from_values(values, likelihood.n_features),

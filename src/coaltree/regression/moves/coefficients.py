@@ -100,6 +100,11 @@ def expansion(pilot: Pilot, theta: Floats) -> tuple[float, Floats]:
     return float(np.sum(gap * (pilot.gradient - 0.5 * bend))), np.ascontiguousarray(pilot.gradient - bend)
 
 
+def correction(pilot: Pilot, point: Point) -> float:
+    """l − l̂, up to a constant: what makes exact a move that took l̂ for l."""
+    return point.log_likelihood - expansion(pilot, point.theta)[0]
+
+
 def combine(precision: Floats, curvature: Floats, linear: Floats) -> Gaussian:
     """Gaussian with density ∝ exp(linear·θ − ½ θᵀ(prior precision + curvature)θ)."""
     total = precision.copy()
@@ -130,7 +135,7 @@ def hamiltonian(
         return solve_lower(gaussian.factor, (gradient - expansion(pilot, theta)[1]).ravel())
 
     def energy(q: Floats, p: Floats, point: Point) -> float:
-        return 0.5 * float(q @ q + p @ p) + expansion(pilot, point.theta)[0] - point.log_likelihood
+        return 0.5 * float(q @ q + p @ p) - correction(pilot, point)
 
     shape = start.theta.shape
     # A turn of random size: no direction is left at the same angle every time.

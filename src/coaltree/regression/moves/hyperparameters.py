@@ -30,7 +30,7 @@ from coaltree.model.diffusion import log_likelihood
 from coaltree.model.pooled import log_half_t
 from coaltree.model.slice import slice_step
 from coaltree.regression.likelihood import Likelihood
-from coaltree.regression.moves.coefficients import Gaussian, Pilot, Point, approximate, evaluate, expansion
+from coaltree.regression.moves.coefficients import Gaussian, Pilot, Point, approximate, correction, evaluate
 from coaltree.regression.prior import Hyper, Prior, precision
 
 Floats = npt.NDArray[np.float64]
@@ -70,8 +70,7 @@ def move_noise(
     new_gaussian = approximate(precision(new_hyper, prior, likelihood.n_outcomes, likelihood.n_features), pilot)
     new = evaluate(likelihood, new_gaussian.colour(gaussian.whiten(point.theta)).reshape(point.theta.shape))
     gain = log_evidence(new_hyper, new_gaussian) - log_evidence(hyper, gaussian) + log_factor
-    gain += new.log_likelihood - expansion(pilot, new.theta)[0]
-    gain -= point.log_likelihood - expansion(pilot, point.theta)[0]
+    gain += correction(pilot, new) - correction(pilot, point)
     if not log_u < gain:
         return hyper, point, gaussian, False
     return new_hyper, new, new_gaussian, True

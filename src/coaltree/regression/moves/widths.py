@@ -27,10 +27,10 @@ from coaltree._compile import borrowing, kernel
 from coaltree.model.covariance import PooledWishart
 from coaltree.model.family import log_inverse_gamma, sample_inverse_gamma
 from coaltree.model.pooled import log_half_t
-from coaltree.model.slice import slice_around, slice_step
+from coaltree.model.slice import compiled_slice, slice_step
 from coaltree.randomness import Stream, make_streams
 from coaltree.regression.likelihood import Likelihood
-from coaltree.regression.moves.coefficients import Pilot, Point, evaluate, expansion
+from coaltree.regression.moves.coefficients import Pilot, Point, correction, evaluate, expansion
 from coaltree.regression.moves.preconditioner import WidePilot
 from coaltree.regression.prior import DFS, Hyper, Prior, outcome_precision
 
@@ -50,10 +50,14 @@ def _log_density(u: float, given: tuple[float, float, float, float]) -> float:
     return power * u - 0.5 * inverse * math.exp(-2.0 * u) + slope * step - 0.5 * bend * step * step
 
 
+_, _slice_around = compiled_slice(_log_density)
+
+
 @borrowing
 def slice_width(power: float, inverse: float, slope: float, bend: float, stream: Stream) -> float:
     """A slice step from u = 0."""
-    return slice_around(_log_density, (power, inverse, slope, bend), 0.0, -FURTHEST, FURTHEST, stream)
+    u: float = _slice_around((power, inverse, slope, bend), 0.0, -FURTHEST, FURTHEST, stream)
+    return u
 
 
 @kernel
@@ -89,9 +93,7 @@ def _accept(
     """Return the point with these deviations, if it is accepted."""
     log_u = -rng.exponential()
     new = evaluate(likelihood, np.column_stack([point.theta[:, 0], centre + deviation]))
-    gain = new.log_likelihood - point.log_likelihood
-    gain += expansion(pilot, point.theta)[0] - expansion(pilot, new.theta)[0]
-    return new if log_u < gain else None
+    return new if log_u < correction(pilot, new) - correction(pilot, point) else None
 
 
 def move_common(
