@@ -89,12 +89,12 @@ def find(folder: Path, name: str) -> Path:
     return next(folder.rglob(f"{name}.arff"))
 
 
-def simulate(n: int, seed: int, n_each: int = 1) -> tuple[ct.Tree, Frame]:
-    """A tree and a table of 30 n_each columns from the model: a third numbers, the rest levels and counts."""
+def simulate(n: int, seed: int, n_each: int = 1) -> tuple[ct.Tree, Frame, np.ndarray]:
+    """A tree, a table of 30 n_each columns from the model, a third of them numbers, and its latent coordinates."""
     rng = np.random.default_rng(seed)
     tree = ct.sample_tree(n, random_state=rng)
     kinds = (["number"] * 8 + ["binary"] * 8 + ["ordinal"] * 8 + ["category"] * 3 + ["count"] * 3) * n_each
-    columns = []
+    columns, latent = [], []
     for j, kind in enumerate(kinds):
         name = f"{kind} {j}"
         while True:
@@ -114,7 +114,8 @@ def simulate(n: int, seed: int, n_each: int = 1) -> tuple[ct.Tree, Frame]:
             if len(np.unique(columns[-1].values)) > (2 if kind in ("ordinal", "category") else 1):
                 break
             columns.pop()
-    return tree, Frame(tuple(columns), n)
+        latent.append(z)
+    return tree, Frame(tuple(columns), n), np.hstack(latent)
 
 
 def as_numbers(frame: Frame) -> np.ndarray:
@@ -130,15 +131,18 @@ def simulated(seeds: int, sizes: tuple[int, ...]) -> None:
     heads = ("n", "columns as", "support of true clades", "correlation of log times", "supports .8–.9: true", "CPU s")
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for n in sizes:
-        for what in ("what they are", "numbers"):
+        for what in ("what they are", "numbers", "latents, Φ and noise known"):
             supports, correlations, claimed, seconds = [], [], [], 0.0
             for seed in range(seeds):
-                tree, frame = simulate(n, seed)
+                tree, frame, latent = simulate(n, seed)
                 started = time.process_time()
-                X = frame if what != "numbers" else as_numbers(frame)
-                model = ct.CoalescentClustering(random_state=0, columns="auto" if what != "numbers" else None).fit(X)
+                if what == "what they are":
+                    post = ct.learn_posterior(frame, columns="auto").posterior
+                elif what == "numbers":
+                    post = ct.learn_posterior(as_numbers(frame)).posterior
+                else:
+                    post = ct.learn_posterior(latent, np.ones(latent.shape[1]), leaf_noise=0.05).posterior
                 seconds += time.process_time() - started
-                post = model.posterior_
                 supports.append(post.clade_support(tree)[:-1].mean())
                 pairs = np.triu_indices(n, 1)
                 correlations.append(
@@ -418,7 +422,7 @@ def letter(folder: Path, n: int) -> None:
 
 def large(n: int, n_iter: int | None) -> None:
     """A fit by default, or with so many iterations of one chain."""
-    _, frame = simulate(n, 0)
+    _, frame, _ = simulate(n, 0)
     how = {} if n_iter is None else {"n_chains": 1, "warmup": n_iter - 2, "n_draws": 2}
     started = time.process_time()
     model = ct.CoalescentClustering(random_state=0, columns="auto", n_clusters=10, **how).fit(frame)

@@ -9,7 +9,7 @@ from scipy import stats
 import coaltree as ct
 from coaltree.model.columns import ColumnModel, Columns
 from coaltree.model.truncated import largest_probabilities
-from coaltree.posterior import mixed_loo
+from coaltree.posterior import loo, mixed_loo
 from coaltree.posterior.mixed_places import look, weigh_row
 from coaltree.posterior.places import make_sites
 from coaltree.randomness import make_streams
@@ -107,29 +107,29 @@ def test_density_without_a_row_is_that_of_a_fit_without_it(noise):
     assert model.score_samples(table).mean() > found.log_density.mean() + 0.5
 
 
-def test_kinds_of_a_column_are_compared_in_its_own_units():
-    """Values on a grid that rows share: a model that takes them for exact must not win by being infinitely right."""
+def test_kinds_of_a_column_are_compared_in_its_own_units(monkeypatch):
+    """Rows that share values on a coarse grid: who takes them for exact must not win by being infinitely right."""
     rng = np.random.default_rng(seed(5))
     tree = ct.sample_tree(40, random_state=rng)
-    z = ct.sample_data(tree, 3, leaf_noise=0.05, random_state=rng)
-    table = pandas.DataFrame({"x": z[:, 0], "y": z[:, 1], "coarse": np.rint(1.5 * z[:, 2])})
+    table = pandas.DataFrame(np.rint(ct.sample_data(tree, 4, leaf_noise=0.05, random_state=rng)), columns=list("abcd"))
     how = {"n_draws": 40, "warmup": 60, "n_clusters": 2, "random_state": 0}
-    found = {
-        kind: ct.CoalescentClustering(columns={"coarse": kind}, **how).fit(table).leave_one_out()
-        for kind in ("rounded", "continuous", "ordinal")
-    }
-    assert found["rounded"].elpd > found["continuous"].elpd
-    assert abs(found["ordinal"].elpd - found["rounded"].elpd) < 20.0
-    # The unit of a column moves all kinds by the same: the log of the factor, a row.
-    scaled = table.assign(coarse=10.0 * table["coarse"])
-    for kind in ("rounded", "ordinal"):
-        moved = ct.CoalescentClustering(columns={"coarse": kind}, **how).fit(scaled).leave_one_out()
-        assert found[kind].elpd - moved.elpd == pytest.approx(40 * math.log(10.0), abs=1e-6)
+
+    def fit(kind, table=table):
+        return ct.CoalescentClustering(columns=dict.fromkeys(table.columns, kind), **how).fit(table)
+
+    rounded, exact = fit("rounded").leave_one_out(), fit("continuous")
+    assert abs(exact.leave_one_out().elpd - rounded.elpd) < 40.0
+    # The unit of a column counts: of four columns the log of the factor each, a row. Another rounding is another chain.
+    moved = fit("rounded", 10.0 * table).leave_one_out()
+    assert rounded.elpd - moved.elpd == pytest.approx(4 * 40 * math.log(10.0), abs=12.0)
+    # Negative control: by the density of exact values, which has no bound.
+    monkeypatch.setattr(mixed_loo, "smooth", lambda f, rows, n, g: loo.smooth(f, rows, n))
+    assert exact.leave_one_out().elpd > rounded.elpd + 200.0
 
 
 def test_auto_chooses_for_mixed_tables(tmp_path):
-    table = make_table(24, np.random.default_rng(seed(6)))
-    how = {"n_draws": 20, "warmup": 30, "n_chains": 1, "n_clusters": 2, "random_state": 0}
+    table = make_table(14, np.random.default_rng(seed(6)))
+    how = {"n_draws": 30, "warmup": 30, "n_chains": 1, "n_clusters": 2, "random_state": 0}
     model = ct.CoalescentClustering("auto", leaf_noise="auto", columns="auto", **how).fit(table)
     assert {"spherical", "diagonal", "wishart"} <= set(model.compare_)
     assert any(name.endswith(", robust") for name in model.compare_)
