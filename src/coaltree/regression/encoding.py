@@ -133,8 +133,8 @@ def _learn_column(name: str, values: npt.NDArray[Any]) -> Column:
     if len(levels) > min(MOST_LEVELS, max(2, len(cells) // 2)):
         raise ValueError(
             f"X column {name!r} holds text of {len(levels)} levels in {len(cells)} rows, such as "
-            f"{listed(ordered[:3])}: too many to learn from, at most {MOST_LEVELS} and half the rows. Leave the column out, group its levels, "
-            "or use it to name the rows."
+            f"{listed(ordered[:3])}: too many to learn from, at most {MOST_LEVELS} and half the rows. Leave the column "
+            "out, group its levels, or use it to name the rows."
         )
     if len(ordered) == 2 and not missing:
         return Column(name, TWO, levels=tuple(ordered))
