@@ -1,7 +1,7 @@
 """CoalescentProbit beside its peers: effective draws a second.
 
 python -m benchmarks.probit [--quick]     # Albert–Chib; NumPyro's NUTS if it is installed
-python -m benchmarks.probit --sweeps 1 2 4 8    # sweeps of the tree an iteration
+python -m benchmarks.probit --sweeps 1 2 4 8    # sweeps of the tree per iteration
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def sweeps(chosen: list[int], n_data: int = 4, n_iter: int = 1000, burn_in: int 
     fit_probit(X, Y, n_iter=30, burn_in=10)  # compile
     print("sweeps  ms an iteration  coefficients  " + "  ".join(names) + "  clades, least  median")
     for n_sweeps in chosen:
-        chain.N_SWEEPS = n_sweeps
+        chain.Chain.n_sweeps = chain.WideChain.n_sweeps = n_sweeps
         rows = []
         for seed in range(n_data):
             X, Y, _ = simulate(2000, 21, 25, (0.0053, 0.12), seed)

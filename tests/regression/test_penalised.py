@@ -84,11 +84,12 @@ def test_separated_classes_have_finite_estimates(link):
 def test_constant_and_repeated_features():
     X, y = simulate()
     raw = np.column_stack([X[:, 1:], np.full(len(X), 7.0), X[:, 1]])
-    theta = fit_coefficients(scale_features(raw, np.ones(len(raw))).apply(raw), y, 1e-4 / len(X), 0.0)
+    scaling = scale_features(raw, np.ones(len(raw)))
+    _, coef = scaling.undo(fit_coefficients(scaling.apply(raw), y, 1e-4 / len(X), 0.0))
     plain = fit_coefficients(X, y, 1e-4 / len(X), 0.0)
-    assert theta[-2] == 0.0
-    np.testing.assert_allclose(theta[1] + theta[-1], plain[1], rtol=1e-3)
-    np.testing.assert_allclose(theta[2:-2], plain[2:], rtol=1e-3, atol=1e-5)
+    assert coef[-2] == 0.0
+    np.testing.assert_allclose(coef[0] + coef[-1], plain[1], rtol=1e-3)
+    np.testing.assert_allclose(coef[1:-2], plain[2:], rtol=1e-3, atol=1e-5)
 
 
 def test_largest_penalty_is_where_coefficients_appear():

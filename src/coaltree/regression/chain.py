@@ -38,9 +38,6 @@ Floats = npt.NDArray[np.float64]
 HMC, ALBERT_CHIB = "hmc", "albert-chib"
 METHODS = (HMC, ALBERT_CHIB)
 
-# Sweeps of the tree an iteration. With 21 outcomes and 2 000 rows one costs a few hundredths of it. Clades mix better
-# by two to eight than by one; which of these is best is within noise (`python -m benchmarks.probit --sweeps 1 2 4 8`).
-N_SWEEPS = 4
 # Adaptation, in burn-in only: acceptance is looked at once a window.
 WINDOW = 20
 LOWEST_ACCEPTANCE, HIGHEST_ACCEPTANCE = 0.75, 0.93
@@ -81,6 +78,9 @@ class Chain:
 
     first_steps = 3  # of a trajectory
     leaf_moves = 0.1  # share of the outcomes that are hung anew with their coefficients at each iteration
+    # Sweeps of the tree per iteration. With 21 outcomes and 2 000 rows one costs a few hundredths of it. Clades mix
+    # better by two to eight than by one; which is best is within noise (`benchmarks.probit --sweeps 1 2 4 8`).
+    n_sweeps = 4
 
     def __init__(self, likelihood: Likelihood, prior: Prior, settings: Settings, rng: np.random.Generator) -> None:
         self.likelihood, self.prior, self.settings, self.rng = likelihood, prior, settings, rng
@@ -172,7 +172,7 @@ class Chain:
             )
             if hyper.unknowns is not None:
                 hyper, point = self.move_both(hyper, point, gaussian, now.pilot)
-        return point, draw_hyper(hyper, point.theta, self.prior, N_SWEEPS, self.rng), acceptance
+        return point, draw_hyper(hyper, point.theta, self.prior, self.n_sweeps, self.rng), acceptance
 
     def log_joint(self, now: Moving) -> float:
         """log p(β, t, π | Φ, s₀)."""
@@ -268,7 +268,7 @@ def prior_gradient(theta: Floats, A: Floats, widths: Floats, intercept: float) -
 class WideChain(Chain):
     """A chain over a wide prior."""
 
-    first_steps, leaf_moves = 4, 0.2
+    first_steps, leaf_moves, n_sweeps = 4, 0.2, 2
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
@@ -338,7 +338,7 @@ class WideChain(Chain):
             )
         assert hyper.widths is not None
         scaled = np.column_stack([point.theta[:, 0], point.theta[:, 1:] / hyper.widths])
-        hyper = draw_hyper(hyper, scaled, self.prior, N_SWEEPS, self.rng)
+        hyper = draw_hyper(hyper, scaled, self.prior, self.n_sweeps, self.rng)
         hyper = draw_widths(hyper, point.theta[:, 1:], self.rng)
         return point, rescale_widths(hyper, self.prior, self.rng), acceptance
 
