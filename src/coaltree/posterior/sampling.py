@@ -38,8 +38,8 @@ def sample_posterior(
     """Sample trees from their posterior given data, by sequential Monte Carlo.
 
     Every particle holds the squared distances of its clusters: M particles over n leaves take 4 n² M bytes and up to
-    1 kB more per leaf and particle, which is checked before anything is allocated. With islands, each needs this only
-    for its own share of the particles.
+    1 kB a leaf and particle more, which is asked for before anything is allocated. With islands each needs that for its
+    own share of the particles only.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def sample_posterior(
         Variance of each leaf around its true value, in units of the covariance. Needed if rows are duplicates.
     ess_threshold : float
         Resample when the effective sample size falls below this fraction of M. Consider 0 for "smc1": the weight of
-        a pair that waits is not known before it merges, so intermediate weights say little about the final ones.
+        a pair that waits is not known before it merges, so that weights on the way say little of those at the end.
     n_jobs : int, optional
         Threads over particles, or islands at a time; −1 for all cores. The result does not depend on it.
     random_state : int, Generator, …
@@ -68,7 +68,7 @@ def sample_posterior(
     progress : bool
         Show a progress bar.
     n_islands : int
-        Split the particles into this many independent runs, which are combined with
+        Split the particles into this many independent runs, which need nothing of each other and are combined with
         proper weights. They go through joblib: within ``joblib.parallel_config(backend="dask")`` they spread over a
         cluster. The result depends on their number, but not on where or how many at a time they run.
 
@@ -122,7 +122,7 @@ def sample_posterior(
 def choose_sampler(method: str, n: int, d: int, ess_threshold: float) -> tuple[str, float]:
     """Resolve "auto" to the sampler with the higher log evidence at equal time, and to when it resamples.
 
-    That is never for the race (`benchmarks/equal_time.md`); methods that are named resample as `ess_threshold` says.
+    That is never for the race (`benchmarks/equal_time.md`); methods that are named resample as they are told.
     """
     if method != "auto":
         return method, ess_threshold

@@ -41,7 +41,7 @@ def column_blocks(told: ColumnsResult, tree: Tree, support: Floats | None, label
         blocks.append(
             figure(
                 _bars(told, labels, drawn),
-                alt=f"Shares of levels in each cluster, as bars, for {names}; splits.csv and the table show the same.",
+                alt=f"Shares of levels in each cluster, as bars, for {names}; splits.csv and the table tell the same.",
                 caption="Shares of levels in each cluster; the columns in which clusters differ most. All: all rows.",
             )
         )

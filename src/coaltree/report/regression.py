@@ -47,7 +47,7 @@ _FORMATS = {"AUROC": ".3f", "AUPRC": ".3f", "Brier": ".4f", "log loss": ".4f", "
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionResult:
-    """What the report of a regression shows.
+    """What a report of a regression tells of.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class RegressionResult:
     stack : Stack, optional
         What was learned with features="auto".
     needs : tuple of mappings
-        What a table of new rows must hold: one row per column.
+        What a table of new rows must hold: one row a column.
     """
 
     title: str
@@ -375,7 +375,7 @@ def _diagnostic_blocks(fit: ProbitFit) -> list[Block]:
             figure(
                 fig,
                 alt=f"Traces of {', '.join(row['quantity'] for row in rows)} along {chains} chains.",
-                caption="One line per chain; shaded: burn-in.",
+                caption="One line a chain; shaded: burn-in.",
             ),
         ]
     return blocks
