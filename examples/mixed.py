@@ -99,7 +99,7 @@ for merge in range(-1, -4, -1):
 # %%
 # Fill the gaps
 # -------------
-# ``impute`` gives numbers as numbers and levels as levels; with ``probabilities`` it also gives the probability of each level.
+# ``impute`` gives numbers as numbers and levels as levels; with ``probabilities`` also how probable each level is.
 
 filled, shares = model.impute(probabilities=True)
 gaps = hidden[:, list(truth.columns).index("sex")]
