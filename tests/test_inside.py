@@ -117,6 +117,8 @@ def check_order(name, order):
     assert sorted(wanted, key=order.index) == list(wanted)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_table_takes_its_walk(tmp_path):
     X = ct.sample_data(ct.sample_tree(8, random_state=1), 3, random_state=2)
     np.savetxt(tmp_path / "table.csv", X, delimiter=",", header="a,b,c", comments="")

@@ -111,7 +111,7 @@ def import_omop(
             _read_people(tables, intake, subjects)
             _list_skipped(tables, intake)
             if not concepts:
-                intake.notes.append("no concept table: vocabularies are told from the shapes of source values.")
+                intake.notes.append("no concept table: vocabularies are guessed from the shapes of source values.")
     return Path(out)
 
 
