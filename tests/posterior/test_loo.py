@@ -162,6 +162,8 @@ def test_auto_takes_what_the_data_come_from():
     assert named.posterior.times.tobytes() == learned.posterior.times.tobytes()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_auto_noise_finds_heavy_tails_and_refuses_them():
     rng = np.random.default_rng(seed(6))
     tree = ct.sample_tree(40, random_state=rng)
