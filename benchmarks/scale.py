@@ -259,7 +259,7 @@ def picture(rows: list[Row], path: Path) -> None:
     draw(
         CHAIN,
         "seconds",
-        "chain, all iterations: 100 or 150 trees",
+        "chain, all iterations",
         color="#0072B2",
         linewidth=2,
     )

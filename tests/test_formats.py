@@ -319,6 +319,8 @@ def test_garbage_takes_linear_time(piece):
     assert time.process_time() - started < 5
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("shape", ["random", "caterpillar"])
 def test_hundred_thousand_leaves(shape):
     n = 100_000

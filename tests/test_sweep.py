@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests import sweep
 
 TEST = """
@@ -15,6 +17,8 @@ def test_wrong_for_one_seed():
 """
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_alarms_are_counted(tmp_path, monkeypatch):
     file = tmp_path / "test_example.py"
     file.write_text(TEST)

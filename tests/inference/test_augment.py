@@ -119,7 +119,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+LONG = [pytest.mark.slow, pytest.mark.ci]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=[] if case == "ordinal" else LONG) for case in CASES])
 def test_an_iteration_leaves_the_law_unchanged(case, request):
     models, kind, share = CASES[case]
     n_tables = 8 if kind == "wishart" else 30

@@ -57,7 +57,7 @@ def test_without_its_weights_it_fails():
 def test_evidence_is_unbiased_with_two_particles():
     n, d, leaf_noise = 4, 16, 0.0
     exact = truth(n, d, leaf_noise)
-    settings = {"n_batches": 1500, "n_particles": 2, "ess_threshold": 1.0, "n_regrafts": 3}
+    settings = {"n_batches": 2500, "n_particles": 2, "ess_threshold": 1.0, "n_regrafts": 3}
     log_z = np.array([z for z, _ in batches(n, d, leaf_noise, 300, **settings)])
     ratio = np.exp(log_z - exact.log_evidence)
     error = ratio.std(ddof=1) / np.sqrt(len(ratio))

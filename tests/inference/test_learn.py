@@ -92,6 +92,8 @@ def test_with_missing_entries(name):
     assert smallest_p_value(FAMILIES[name], gaps=True) > 1e-3 / 6
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_missing_entries_drawn_as_if_columns_were_independent_are_noticed(monkeypatch):
     """Negative control: a correlated Φ needs the observed part of the row."""
     family = Fixed(np.array([[1.0, 0.95], [0.95, 1.0]]))

@@ -16,7 +16,7 @@ from coaltree.posterior import predict
 from coaltree.validation import check_covariance
 from tests.seeds import seed
 
-N, D = 40, 4000
+N, D = 20, 2000
 VARIANCES = np.array([0.5, 2.0, 1.0, 4.0])
 MATRIX = np.diag(VARIANCES) + 0.1
 NOISE = np.linspace(0.05, 0.2, 12)

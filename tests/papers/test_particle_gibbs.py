@@ -34,11 +34,15 @@ def gap(X, method, of_the_chain):
     return abs(mean - of_the_chain[0]) / np.hypot(error, of_the_chain[1])
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("method", ["mpost2", "smc1"])
 def test_particles_and_chain_learn_the_same(table, of_the_chain, method):
     assert gap(table, method, of_the_chain) < ERRORS
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_another_scale_would_be_noticed(table, of_the_chain):
     """Negative control: the variance of a table twice as large."""
     assert gap(2 * table, "smc1", of_the_chain) > ERRORS

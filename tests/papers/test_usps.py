@@ -118,6 +118,8 @@ def test_a_quick_run_on_the_images_bears_the_claims_out(tmp_path):
     assert len(results["claims"]) >= 6
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_blind_trees_would_fail_the_claims(tmp_path, monkeypatch):
     """Negative control: labels dealt out at random leave nothing above the prior."""
     stand_in(tmp_path)

@@ -107,6 +107,8 @@ def test_every_scale_and_side(scale, orientation):
     assert len(triangles(ax)[0].get_paths()) > 5
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("make", [lambda n: random_tree(np.random.default_rng(3), n), caterpillar])
 def test_a_hundred_thousand_leaves(make):
     tree = make(100_000)

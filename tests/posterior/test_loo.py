@@ -78,6 +78,8 @@ def test_noise_of_its_own_is_summed_out():
     np.testing.assert_allclose(found, logsumexp(each, axis=0) - math.log(4000), atol=0.02)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_density_without_a_row_is_that_of_a_fit_without_it():
     X = ct.sample_data(ct.sample_tree(20, random_state=seed(1)), 3, leaf_noise=0.05, random_state=seed(2))
     learned = ct.learn_posterior(X, "diagonal", n_draws=100, warmup=60, thin=2, random_state=seed(0))
@@ -145,6 +147,8 @@ def test_stacking_finds_the_best_mixture():
 # ---- choosing
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_auto_takes_what_the_data_come_from():
     rng = np.random.default_rng(seed(4))
     tree = ct.sample_tree(40, random_state=rng)
@@ -158,6 +162,8 @@ def test_auto_takes_what_the_data_come_from():
     assert named.posterior.times.tobytes() == learned.posterior.times.tobytes()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_auto_noise_finds_heavy_tails_and_refuses_them():
     rng = np.random.default_rng(seed(6))
     tree = ct.sample_tree(40, random_state=rng)

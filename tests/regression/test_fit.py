@@ -281,7 +281,7 @@ def test_chains_that_disagree_are_warned_about(monkeypatch):
 
     monkeypatch.setattr(Chain, "advance", biased)
     with pytest.warns(ConvergenceWarning, match="have not converged"):
-        fit_probit(X, Y, n_iter=120, burn_in=20, n_chains=2, n_jobs=1)
+        fit_probit(X, Y, n_iter=220, burn_in=20, n_chains=2, n_jobs=1)
 
 
 def test_a_generator_leaves_no_address_behind():

@@ -74,19 +74,17 @@ def test_trees_of_other_coefficients_are_noticed(monkeypatch):
     assert np.abs(drift(hyperparameters, 4, 400, 12)).max() > LIMIT
 
 
-@pytest.mark.parametrize("n_outcomes", [1, pytest.param(2, marks=LONG), 4])
+@pytest.mark.parametrize("n_outcomes", [1, pytest.param(2, marks=LONG), pytest.param(4, marks=LONG)])
 def test_whole_iterations(n_outcomes):
     assert np.abs(drift(whole(), n_outcomes, 200, 13)).max() < LIMIT
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"spread_scale": 0.02},
-        pytest.param({"intercept_sd": 0.3}, marks=LONG),
-        pytest.param({"family": PooledWishart(5.0, 0.02)}, marks=LONG),
-    ],
+    [{"spread_scale": 0.02}, {"intercept_sd": 0.3}, {"family": PooledWishart(5.0, 0.02)}],
 )
+@pytest.mark.slow
+@pytest.mark.ci
 def test_another_prior_is_noticed(wrong):
     assert np.abs(drift(whole(n_steps=3, prior=PRIOR._replace(**wrong)), 3, 100, 14)).max() > LIMIT
 
