@@ -48,7 +48,7 @@ def move_place(
     scaled = np.ascontiguousarray(theta[:, 1:] / hyper.widths)
     n_outcomes, n_features = scaled.shape
     places = empty_places(n_features)
-    survey(now.tree, j, scaled, now.leaf_noise, make_streams(rng, 1)[0], places)
+    survey(now.tree.children, now.tree.node_times(), j, scaled, now.leaf_noise, make_streams(rng, 1)[0], places)
     level = (n_outcomes * hyper.spread) ** -2.0
     inverse = 1.0 / (places.variance * float(now.covariance.values["variance"]))[:, None]
     likelihood_precision = pilot.weights[j] * frame.basis.spectrum
