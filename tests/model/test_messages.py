@@ -54,4 +54,4 @@ def test_columns_of_their_own_agree_with_columns_that_share():
         messages.pass_down(tree.parents(), tree.node_times(), mean, variance, given_all, nodes)
         found.append([mean, nodes, *(np.broadcast_to(part, (len(part), 4)) for part in (variance, given_all))])
     for one, each in zip(*found, strict=True):
-        np.testing.assert_array_equal(one, each)
+        np.testing.assert_allclose(one, each, rtol=1e-13, atol=1e-13)

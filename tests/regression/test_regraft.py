@@ -19,7 +19,7 @@ def look(tree, leaf, beta, noise, n_places, rng):
     places = Places(
         np.empty(n_places, dtype=np.int64), np.empty(n_places), np.empty((n_places, beta.shape[1])), np.empty(n_places)
     )
-    survey(tree, leaf, beta, noise, make_streams(rng, 1)[0], places)
+    survey(tree.children, tree.node_times(), leaf, beta, noise, make_streams(rng, 1)[0], places)
     return places
 
 

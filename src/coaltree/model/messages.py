@@ -78,10 +78,13 @@ def pass_up(children: Ints, times: Floats, mean: Floats, variance: Floats, merge
     n, n_own = times.size + 1, variance.shape[1]
     for k in range(times.size):
         i, j = children[k]
-        wait_i = times[k] - (times[i - n] if i >= n else 0.0)
-        wait_j = times[k] - (times[j - n] if j >= n else 0.0)
+        born_i, born_j = (times[i - n] if i >= n else 0.0), (times[j - n] if j >= n else 0.0)
         for own in range(n_own):
-            v, weight, var = weigh(variance[i, own] + wait_i, variance[j, own] + wait_j)
+            if n_own == 1:  # two orders of adding up, for the same bytes as ever
+                var_i, var_j = variance[i, own] + times[k] - born_i, variance[j, own] + times[k] - born_j
+            else:
+                var_i, var_j = variance[i, own] + (times[k] - born_i), variance[j, own] + (times[k] - born_j)
+            v, weight, var = weigh(var_i, var_j)
             merge_variance[k, own], variance[n + k, own] = v, var
             for column in range(mean.shape[1]) if n_own == 1 else range(own, own + 1):
                 mean[n + k, column] = weight * mean[i, column] + (1.0 - weight) * mean[j, column]

@@ -88,8 +88,8 @@ def read_chains(path: str | os.PathLike[str], run: str, kind: str) -> list[tuple
     parts = read(path, kind)
     if parts.get("run") != run:
         raise ValueError(
-            f"checkpoint {os.fspath(path)} belongs to a run with other data, settings or random_state, or of another "
-            "version, which draws otherwise. Delete it, or pass another path."
+            f"checkpoint {os.fspath(path)} belongs to a run with other data, settings or random_state, or of an "
+            "earlier version, which drew otherwise. Delete it, or pass another path."
         )
     return [(below(parts, f"{number}."), header) for number, header in enumerate(parts["chains"])]
 

@@ -22,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._compile import kernel
-from coaltree.inference.chain import Chain, detach, look_above, make_chain, other_child
-from coaltree.model.messages import blend, meet
+from coaltree.model.messages import weigh
 from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.moves.coefficients import Pilot, Point
@@ -52,44 +51,84 @@ def empty_places(n_features: int) -> Places:
     return Places(np.empty(n, dtype=np.int64), np.empty(n), np.empty((n, n_features)), np.empty(n))
 
 
-def survey(tree: Tree, leaf: int, beta: Floats, noise: Floats, stream: Stream, places: Places) -> None:
-    """Fill `places`: the present one, then draws from the coalescent; node numbers are those of the whole tree."""
-    _survey(make_chain(tree, beta, noise), leaf, stream, places)
-
-
 @kernel
-def _survey(state: Chain, leaf: int, stream: Stream, places: Places) -> None:
-    gone, sibling, own = state.parent[leaf], other_child(state, leaf), state.variance[leaf]
-    home_time, merge_times = state.time[gone], state.others.times
-    detach(state, leaf)
-    n_nodes = state.variance.size
-    for node in range(n_nodes - 1, -1, -1):  # merges are still in the order of time
-        if node not in (leaf, gone):
-            look_above(state, node)
+def survey(
+    children: Ints, node_times: Floats, leaf: int, beta: Floats, noise: Floats, stream: Stream, places: Places
+) -> None:
+    """Fill `places`: the present one, then draws from the coalescent; node numbers are those of the whole tree."""
+    n, n_features = beta.shape
+    n_nodes = 2 * n - 1
+    parent = np.full(n_nodes, -1)
+    other = np.full(n_nodes, -1)
+    for k in range(n - 1):
+        i, j = children[k]
+        parent[i], parent[j], other[i], other[j] = n + k, n + k, j, i
+    # Take the leaf off: its sibling takes the place of their parent.
+    gone, sibling = parent[leaf], other[leaf]
+    above = parent[gone]
+    parent[sibling], other[sibling] = above, other[gone]
+    if above >= 0:
+        other[other[gone]] = sibling
+    root = sibling if above < 0 else n_nodes - 1
+
+    # What the leaves below say about each node, merges in order of time.
+    mean, variance = np.empty((n_nodes, n_features)), np.empty(n_nodes)
+    mean[:n], variance[:n] = beta, noise
+    for node in range(n, n_nodes):
+        if node == gone:
+            continue
+        i, j = children[node - n]
+        i, j = (sibling if i == gone else i), (sibling if j == gone else j)
+        var_i = variance[i] + node_times[node] - node_times[i]
+        var_j = variance[j] + node_times[node] - node_times[j]
+        _, weight, variance[node] = weigh(var_i, var_j)
+        mean[node] = weight * mean[i] + (1.0 - weight) * mean[j]
+    # What all other leaves say about the upper end of the branch above each node.
+    mean_above, variance_above = np.empty((n_nodes, n_features)), np.empty(n_nodes)
+    for node in range(n_nodes - 1, -1, -1):
+        q = parent[node]
+        if node in (gone, leaf, root):
+            continue
+        side = other[node]
+        from_side = variance[side] + node_times[q] - node_times[side]
+        if q == root:
+            mean_above[node], variance_above[node] = mean[side], from_side
+        else:
+            from_top = variance_above[q] + node_times[parent[q]] - node_times[q]
+            _, weight, variance_above[node] = weigh(from_side, from_top)
+            mean_above[node] = weight * mean[side] + (1.0 - weight) * mean_above[q]
+
     for r in range(places.edge.size):
-        edge, time = sibling, home_time
+        edge, time = sibling, node_times[gone]
         if r > 0:
             # The hazard of meeting is the number of live lineages, which falls by one at every merge of the others.
-            wait, time, live = exponential(stream), 0.0, merge_times.size + 1
-            for merge_time in merge_times:
-                if wait < live * (merge_time - time):
+            wait, time, live = exponential(stream), 0.0, n - 1
+            for node in range(n, n_nodes):
+                if node == gone:
+                    continue
+                if wait < live * (node_times[node] - time):
                     break
-                wait -= live * (merge_time - time)
-                time = merge_time
+                wait -= live * (node_times[node] - time)
+                time = node_times[node]
                 live -= 1
             time += wait / live
             chosen = int(uniform(stream) * live)
             for node in range(n_nodes):
-                if node not in (leaf, gone) and state.time[node] <= time < state.time[state.parent[node]]:
+                alive = node_times[node] <= time and (node == root or time < node_times[parent[node]])
+                if node not in (leaf, gone) and alive:
                     if chosen == 0:
                         edge = node
                         break
                     chosen -= 1
-        below = state.variance[edge] + time - state.time[edge]
-        above = state.above_variance[edge] + state.time[state.parent[edge]] - time
-        _, share, variance = meet(below, above)
-        places.edge[r], places.time[r], places.variance[r] = edge, time, variance + time + own
-        blend(state.mean, edge, state.above_mean, edge, share, places.mean, r)
+        below = variance[edge] + time - node_times[edge]
+        places.edge[r], places.time[r] = edge, time
+        if edge == root:
+            places.mean[r], places.variance[r] = mean[edge], below
+        else:
+            top = variance_above[edge] + node_times[parent[edge]] - time
+            _, weight, places.variance[r] = weigh(below, top)
+            places.mean[r] = weight * mean[edge] + (1.0 - weight) * mean_above[edge]
+        places.variance[r] += time + noise[leaf]
 
 
 def regrafted(tree: Tree, leaf: int, edge: int, time: float) -> Tree:
@@ -135,7 +174,7 @@ def move_leaf(
     beta = np.ascontiguousarray(theta[:, 1:])
     n_outcomes, n_features = beta.shape
     places = empty_places(n_features)
-    survey(tree, j, beta, noise, make_streams(rng, 1)[0], places)
+    survey(tree.children, tree.node_times(), j, beta, noise, make_streams(rng, 1)[0], places)
 
     # Prior of (μ_j, β_j) at each place times l̂_j: precision M, linear term b.
     half = covariance.whiten(np.eye(n_features))
@@ -182,7 +221,7 @@ def regraft_scaled(
     scaled = np.ascontiguousarray(theta[:, 1:] / hyper.widths)
     n_outcomes, n_features = scaled.shape
     places = empty_places(n_features)
-    survey(now.tree, j, scaled, now.leaf_noise, make_streams(rng, 1)[0], places)
+    survey(now.tree.children, now.tree.node_times(), j, scaled, now.leaf_noise, make_streams(rng, 1)[0], places)
     level = (n_outcomes * hyper.spread) ** -2.0
     inverse = 1.0 / (places.variance * float(now.covariance.values["variance"]))[:, None]
     likelihood_precision = pilot.weights[j] * frame.basis.spectrum
