@@ -142,7 +142,7 @@ def _expected(model: ColumnModel, centre: Floats, deviation: Floats, cuts: Float
     if model.kind == CATEGORICAL:
         found = np.empty((len(centre), model.n_levels))
         largest_probabilities(centre @ model.corners.T, deviation, found)
-        return found / found.sum(axis=1, keepdims=True)
+        return np.asarray(found / found.sum(axis=1, keepdims=True), dtype=np.float64)
     if model.n_levels:
         below = ndtr((cuts - centre) / deviation[:, None])
         return np.asarray(np.diff(below, axis=1, prepend=0.0, append=1.0), dtype=np.float64)
