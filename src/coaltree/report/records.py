@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LOW_ESS = 100
+_NODE_COLUMNS = {"rank_correlation": "correlation", "gap_highest_lowest_quarter": "gap", "best_in_resamples": "best"}
 
 
 def draw_figures(result: StudyResult) -> dict[str, Figure]:
@@ -281,7 +282,10 @@ def _cost_blocks(result: StudyResult, figures: dict[str, Figure]) -> list[Any]:
         blocks.append(figure(figures["cost"], "Mean cumulative cost by quarters of risk.", caption))
     blocks.append(
         table(
-            result.node_table()[:15], "The nodes that separate training cost best", formats={"best_in_resamples": ".0%"}
+            [{_NODE_COLUMNS.get(key, key): value for key, value in row.items()} for row in result.node_table()[:15]],
+            "The nodes that separate training cost best: rank correlation of risk and cost, difference in cost between "
+            "the highest and the lowest quarter of risk, and share of resamples in which a node is the best",
+            formats={"best": ".0%"},
         )
     )
     if result.facts["unpriced"]:
