@@ -85,7 +85,7 @@ def _import(
 ) -> None:
     """Convert records to MEDS with codes in one spelling; rows that cannot be read are listed in rejected.csv."""
     from coaltree.records.errors import RecordsError
-    from coaltree.records.intake import import_summary
+    from coaltree.records.importer import import_summary
     from coaltree.records.omop import import_omop
     from coaltree.records.sources import import_csv, import_meds, import_synpuf
 
@@ -131,7 +131,7 @@ def _study(
     """Run a study: cohort, features, outcomes, validation, cost; one folder, one report.html."""
     from coaltree.records.bundle import FILE
     from coaltree.records.config import load_config
-    from coaltree.records.publishing import summary_rows
+    from coaltree.records.review import summary_rows
     from coaltree.records.study import run_study
     from coaltree.report.records import draw_figures, write_report
 
@@ -193,9 +193,9 @@ def _apply(
     schema: Annotated[str | None, typer.Option(help="Schema of an OMOP database file.")] = None,
 ) -> None:
     """Score other patients with a study's model and, where their outcomes are known, validate it."""
-    from coaltree.records.applying import apply_model
+    from coaltree.records.bundle import apply_model
     from coaltree.records.config import DataConfig
-    from coaltree.records.publishing import summary_rows
+    from coaltree.records.review import summary_rows
     from coaltree.report.applying import draw_application, write_application
 
     with _plain_errors():

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from coaltree.records.evaluation import PROBIT
 from coaltree.records.privacy import shown_count
-from coaltree.records.publishing import (
-    WITHHELD,
+from coaltree.records.review import (
+    WHY_WITHHELD,
     auc_rows,
     calibration_bins,
     calibration_rows,
@@ -143,7 +143,7 @@ def _withheld(result: StudyResult) -> list[Any]:
         comparison = result.comparisons().get(name)
         hidden = withheld(comparison) if comparison is not None else []
         if hidden:
-            blocks.append(note(f"{WITHHELD}. {title}: {', '.join(hidden)}."))
+            blocks.append(note(f"{WHY_WITHHELD}. {title}: {', '.join(hidden)}."))
     return blocks
 
 
@@ -161,7 +161,7 @@ def _summary(result: StudyResult) -> list[str]:
         level = result.config.validation.level
         means = {row["method"]: row for row in summary_rows(comparison, level)}
         if not means:
-            sentences.append(f"{WITHHELD}, which in {name} is all of them.")
+            sentences.append(f"{WHY_WITHHELD}, which in {name} is all of them.")
             continue
         own, n_outcomes = means[PROBIT], len(comparison.outcomes) - len(withheld(comparison))
         line = (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from coaltree._version import __version__
 from coaltree.records.bundle import PROBIT, TravellingModel
+from coaltree.records.cohort import CohortRule
 from coaltree.records.config import FeatureConfig
 from coaltree.records.factors import TRANSFORMERS
 from coaltree.records.features import ALL_TIME
 from coaltree.records.privacy import FEWEST
 from coaltree.records.review import Review
-from coaltree.records.rule import CohortRule
 from coaltree.records.study import StudyResult
 
 NAMES = {
