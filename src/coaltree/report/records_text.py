@@ -131,8 +131,8 @@ def methods_text(result: StudyResult) -> list[str]:
         )
     paragraphs.append(
         f"Numbers of subjects from 1 to {FEWEST - 1} are not shown, numbers that would give them away are bounded "
-        f"(370+) or withheld, rules that remove so few are merged, and scores of outcomes with fewer than {FEWEST} events "
-        f"are withheld. Seed {study.seed}; coaltree {__version__}."
+        f"(370+) or withheld, rules that remove so few are merged, and scores of outcomes with fewer than {FEWEST} "
+        f"events are withheld. Seed {study.seed}; coaltree {__version__}."
     )
     return paragraphs
 
