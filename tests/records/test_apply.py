@@ -8,13 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from coaltree.cli import app
-from coaltree.records.applying import apply_model
-from coaltree.records.bundle import PROBIT, TravellingModel
+from coaltree.records.bundle import PROBIT, TravellingModel, apply_model
 from coaltree.records.config import load_config
+from coaltree.records.dataset import prepare_data
 from coaltree.records.errors import RecordsError
 from coaltree.records.evaluation import fit_all
 from coaltree.records.factors import CodeFactors
-from coaltree.records.preparing import prepare_data
 from coaltree.records.simulate import simulate_cohort
 from tests.records.test_cohort import planted
 from tests.records.test_study import CONFIG

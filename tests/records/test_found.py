@@ -12,15 +12,14 @@ import pytest
 
 from coaltree.records.cohort import build_cohort
 from coaltree.records.config import load_config
+from coaltree.records.dataset import prepare_data, read_thresholds
 from coaltree.records.engine import connect, open_events
 from coaltree.records.errors import RecordsError
-from coaltree.records.intake import import_summary
+from coaltree.records.importer import import_summary
 from coaltree.records.labels import build_labels, write_labels
 from coaltree.records.omop import import_omop
 from coaltree.records.outcomes import load_outcomes
-from coaltree.records.preparing import prepare_data
 from coaltree.records.sources import import_meds, read_splits
-from coaltree.records.thresholds import read_thresholds
 from tests.records.test_import import read, write_meds
 
 

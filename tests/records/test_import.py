@@ -9,7 +9,7 @@ import pytest
 
 from coaltree.records.engine import connect
 from coaltree.records.errors import RecordsError
-from coaltree.records.intake import import_summary
+from coaltree.records.importer import import_summary
 from coaltree.records.omop import import_omop
 from coaltree.records.sources import import_csv, import_meds, import_synpuf
 

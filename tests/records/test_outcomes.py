@@ -4,8 +4,8 @@ import pytest
 
 from coaltree.records.codes import normalise, split
 from coaltree.records.errors import RecordsError
+from coaltree.records.generator import ALSO, BILLING, COMPLICATIONS, DECOYS, DIABETES, OUTCOME_CODES, spellings
 from coaltree.records.outcomes import SHIPPED, load_outcomes, read_definition
-from coaltree.records.vocabulary import ALSO, BILLING, COMPLICATIONS, DECOYS, DIABETES, OUTCOME_CODES, spellings
 
 
 def meaning(code):

@@ -15,7 +15,7 @@ from scipy import sparse
 from typer.testing import CliRunner
 
 from coaltree.cli import app
-from coaltree.records import privacy, publishing, review
+from coaltree.records import privacy, review
 from coaltree.records import study as study_module
 from coaltree.records.config import load_config
 from coaltree.records.cost import Costs, cost_curves
@@ -202,7 +202,7 @@ def published(study, folder):
 )
 def test_a_broken_rule_is_caught(study, tmp_path, monkeypatch, rule, broken, caught):
     """Negative controls: without any one of the rules, the attack finds what it was to hide."""
-    for module in (privacy, publishing, review, study_module):
+    for module in (privacy, review, study_module):
         if hasattr(module, rule):
             monkeypatch.setattr(module, rule, broken)
     published(study, tmp_path / "out")
@@ -323,12 +323,12 @@ def test_temporary_folders_are_private_and_swept(tmp_path, monkeypatch):
     import subprocess
     import sys
 
-    from coaltree.records import scratch
+    from coaltree.records import engine
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     script = (
         "import os, signal\nfrom coaltree.records.engine import connect\n"
-        "from coaltree.records.scratch import make_scratch\n"
+        "from coaltree.records.engine import make_scratch\n"
         "connect()\nfolder = make_scratch()\n(folder / 'rows').write_text('patients')\n"
         "print(oct(folder.stat().st_mode & 0o777), flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -338,10 +338,10 @@ def test_temporary_folders_are_private_and_swept(tmp_path, monkeypatch):
     assert done.stdout.strip() == "0o700"
     left = [folder.name for folder in tmp_path.iterdir()]
     assert len(left) == 2  # the killed run's own, and that of its engine
-    monkeypatch.setattr(scratch.tempfile, "gettempdir", lambda: str(tmp_path))
-    mine = scratch.make_scratch()
+    monkeypatch.setattr(engine.tempfile, "gettempdir", lambda: str(tmp_path))
+    mine = engine.make_scratch()
     assert [folder.name for folder in tmp_path.iterdir()] == [mine.name]
-    with scratch.scratch() as other:
+    with engine.scratch() as other:
         assert other.stat().st_mode & 0o777 == 0o700
         assert mine.exists()  # of a process that lives
     assert not other.exists()

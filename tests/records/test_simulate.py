@@ -3,10 +3,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from coaltree.records.errors import RecordsError
-from coaltree.records.generator import draw_model
-from coaltree.records.shards import draw_shard
-from coaltree.records.simulate import code_list, simulate_cohort
-from coaltree.records.vocabulary import OUTCOME_CODES
+from coaltree.records.generator import OUTCOME_CODES, draw_model
+from coaltree.records.simulate import code_list, draw_shard, simulate_cohort
 from coaltree.tree import Tree
 from tests.seeds import seed
 

@@ -76,7 +76,7 @@ def _import(
 ) -> None:
     """Convert records to MEDS with codes in one spelling; rows that cannot be read are listed in rejected.csv."""
     from coaltree.records.errors import RecordsError
-    from coaltree.records.intake import import_summary
+    from coaltree.records.importer import import_summary
     from coaltree.records.omop import import_omop
     from coaltree.records.sources import import_csv, import_meds, import_synpuf
 

@@ -11,8 +11,7 @@
 >>> X = records.CodeFactors(n_factors=10).fit_transform(records.count_codes(events, cohort))  # doctest: +SKIP
 """
 
-from coaltree.records.applying import apply_model
-from coaltree.records.bundle import TravellingModel
+from coaltree.records.bundle import TravellingModel, apply_model
 from coaltree.records.cohort import Cohort, CohortRule, build_cohort
 from coaltree.records.config import StudyConfig, load_config
 from coaltree.records.cost import cost_curves, future_costs, load_prices, mean_cumulative, node_separation

@@ -1,10 +1,21 @@
 """Who is studied: subjects who are born, alive and under observation on day 0, and how many each rule removed.
 
-`CohortRule` has the rules. A subject must be under observation on day 0, the day of the threshold: from the start to
-the end of one period of observation (`coaltree.records.observation`). Observation ends with that period, with death or
-with the data, whichever is first; events on the last day count, later ones do not. In data without any
-OBSERVATION_START subjects have no known start, see `CohortRule.without_periods`; in data that have some, a subject
-without one is not under observation.
+All rules are in whole days. With D the calendar day of a subject's threshold, day 0, an event of day E has the offset
+d = E − D. The lookback of L days is −L … 0 and the horizon of H days 0 … H, with or without each of their ends:
+
+    closed      lookback           horizon
+    "left"      −L ≤ d < 0         0 ≤ d < H
+    "right"     −L < d ≤ 0         0 < d ≤ H
+    "both"      −L ≤ d ≤ 0         0 ≤ d ≤ H
+    "neither"   −L < d < 0         0 < d < H
+
+A subject must be under observation on day 0: from the start to the end of one period. Within a subject, a period
+begins with the first of a run of OBSERVATION_START and ends with the last of the run of OBSERVATION_END that follows;
+both days belong to it. Before a first OBSERVATION_END without a start the subject was always observed, and after a
+last start without an end observation goes on. Periods that touch (the next begins on the day after) are one.
+Observation ends with that period, with death or with the data, whichever is first; events on the last day count,
+later ones do not. In data without any OBSERVATION_START subjects have no known start, see
+`CohortRule.without_periods`; in data that have some, a subject without one is not under observation.
 """
 
 from __future__ import annotations
@@ -12,7 +23,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +31,112 @@ import numpy.typing as npt
 from coaltree.records.codes import BIRTH, DEATH, OBSERVATION_END, OBSERVATION_START
 from coaltree.records.engine import DAY, Events, fetch, memory_table, timestamps
 from coaltree.records.errors import RecordsError
-from coaltree.records.observation import ALWAYS, NEVER, find_data_end, make_periods
 from coaltree.records.outcomes import Definition
 from coaltree.records.privacy import shown_count
-from coaltree.records.rule import CohortRule, as_day
+from coaltree.validation import check_choice, check_count
+
+CLOSED = ("left", "right", "both", "neither")
+PRIOR_RULES = ("mask", "remove", "keep")
+DEATH_RULES = ("censor", "negative")
+WITHOUT_PERIODS = ("always", "first_event")
+LONGEST = 36_525  # days: a hundred years
+
+
+@dataclass(frozen=True)
+class CohortRule:
+    """How a cohort is formed; see the module for windows and `closed`.
+
+    Attributes
+    ----------
+    lookback_days, lookback_closed
+        The window of features.
+    horizon_days, horizon_closed
+        The window of outcomes and costs. No day may be in both windows.
+    inclusion_days
+        A code of inclusion must occur within so many days before the threshold (None: ever before it).
+    min_history_days
+        The first event, or OBSERVATION_START, must be at least so many days before the threshold.
+    min_follow_up_days
+        The last day of observation must be at least so many days after the threshold; death counts as complete
+        follow-up.
+    prior_outcome
+        What to do if an outcome happened before the horizon: "mask" its label, "remove" the subject, or "keep".
+    death
+        Label of other outcomes of a subject who died in the horizon without them: "censor" (undefined) or "negative".
+    without_periods
+        In data without any OBSERVATION_START: subjects are observed "always", or from their "first_event" on.
+    data_end
+        Last day of the data (None: the day of the last event that is not outlying, see `observation.find_data_end`).
+    """
+
+    lookback_days: int = 183
+    lookback_closed: str = "left"
+    horizon_days: int = 365
+    horizon_closed: str = "left"
+    inclusion_days: int | None = None
+    min_history_days: int = 0
+    min_follow_up_days: int = 0
+    prior_outcome: str = "mask"
+    death: str = "censor"
+    without_periods: str = "always"
+    data_end: datetime.date | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("lookback_days", 1),
+            ("horizon_days", 1),
+            ("min_history_days", 0),
+            ("min_follow_up_days", 0),
+            ("inclusion_days", 1),
+        ):
+            days = getattr(self, name)
+            if days is not None and check_count(days, name, at_least=least) > LONGEST:
+                raise ValueError(f"{name} must be at most {LONGEST}, a hundred years, got {days}.")
+        check_choice(self.lookback_closed, "lookback_closed", CLOSED)
+        check_choice(self.horizon_closed, "horizon_closed", CLOSED)
+        check_choice(self.prior_outcome, "prior_outcome", PRIOR_RULES)
+        check_choice(self.death, "death", DEATH_RULES)
+        check_choice(self.without_periods, "without_periods", WITHOUT_PERIODS)
+        if self.lookback[1] >= self.horizon[0]:
+            raise ValueError(
+                "the day of the threshold is in the lookback and in the horizon, so outcomes would leak into features: "
+                'choose lookback_closed "left" or "neither", or horizon_closed "right" or "neither".'
+            )
+        if self.lookback[0] > self.lookback[1] or self.horizon[0] > self.horizon[1]:
+            raise ValueError("a window has no day in it: lengthen lookback_days or horizon_days, or close an end.")
+
+    @property
+    def lookback(self) -> tuple[int, int]:
+        """First and last offset of the lookback."""
+        return (
+            -self.lookback_days + (self.lookback_closed not in ("left", "both")),
+            0 if self.lookback_closed in ("right", "both") else -1,
+        )
+
+    @property
+    def horizon(self) -> tuple[int, int]:
+        """First and last offset of the horizon."""
+        return (
+            0 if self.horizon_closed in ("left", "both") else 1,
+            self.horizon_days - (self.horizon_closed not in ("right", "both")),
+        )
+
+
+def as_day(value: Any, name: str = "threshold") -> int:
+    """Return the number of a calendar day from a date, a datetime or an ISO text."""
+    if isinstance(value, str):
+        try:
+            value = datetime.datetime.fromisoformat(value)
+        except ValueError as error:
+            raise RecordsError(f"{name} must be a date such as 2009-01-01, got {value!r}.") from error
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is not None:
+            raise RecordsError(f"{name} must be a local date without a time zone, got {value}.")
+        value = value.date()
+    if isinstance(value, datetime.date):
+        return int(np.datetime64(value, "D").astype(np.int64))
+    raise RecordsError(f"{name} must be a date such as 2009-01-01, got {value!r}.")
+
 
 __all__ = ["Cohort", "CohortRule", "as_day", "build_cohort"]
 
@@ -280,3 +393,81 @@ def days_of(times: npt.NDArray[Any]) -> Ints:
 def _count_subjects(events: Events) -> int:
     dated = events.table.filter(events.table.time.notnull())
     return int(dated.subject_id.nunique().to_pyarrow().as_py())
+
+
+# ---- when subjects are observed
+
+ALWAYS = 2_000_000  # a day far in the future
+NEVER = -ALWAYS
+LONGEST_GAP = 365  # days without the last event of anybody, after which what follows may be outlying
+OUTLYING = 0.01  # share of subjects whose last events may be outlying
+
+
+class Periods(NamedTuple):
+    """Periods of observation, by subject and then by day; a subject may have several."""
+
+    subject: Ints
+    begins: Ints
+    ends: Ints
+
+    def around(self, subject: Ints, day: Ints) -> tuple[Ints, Ints]:
+        """First and last day of the period in which each subject's day lies, NEVER and NEVER if it lies in none."""
+        begins, ends = np.full((2, len(subject)), NEVER)
+        place = np.searchsorted(subject, self.subject)  # `subject` is sorted
+        known = place < len(subject)
+        known[known] = subject[place[known]] == self.subject[known]
+        rows = np.flatnonzero(known)
+        inside = rows[(self.begins[rows] <= day[place[rows]]) & (day[place[rows]] <= self.ends[rows])]
+        begins[place[inside]], ends[place[inside]] = self.begins[inside], self.ends[inside]
+        return begins, ends
+
+
+def make_periods(subject: Ints, day: Ints, is_start: Bools) -> Periods:
+    """Pair starts and ends; see the module for the rule."""
+    order = np.lexsort((~is_start, day, subject))  # on one day a start comes first
+    subject, day, is_start = subject[order], day[order], is_start[order]
+    n = len(subject)
+    new = np.ones(n, dtype=bool)
+    new[1:] = subject[1:] != subject[:-1]
+    opens = new.copy()
+    opens[1:] |= is_start[1:] & ~is_start[:-1]
+    first = np.flatnonzero(opens)
+    last = np.append(first[1:], n)[: len(first)] - 1
+    begins = np.where(is_start[first], day[first], NEVER)
+    ends = np.where(is_start[last], ALWAYS, day[last])
+    owner = subject[first]
+    # Join what touches: a period goes on with the next if that begins by the day after.
+    joined = np.zeros(len(owner), dtype=bool)
+    joined[1:] = (owner[1:] == owner[:-1]) & (begins[1:] <= ends[:-1] + 1)
+    heads = np.flatnonzero(~joined)
+    tails = np.append(heads[1:], len(owner))[: len(heads)] - 1
+    return Periods(owner[heads], begins[heads], ends[tails])
+
+
+def find_data_end(last: Ints, n_future: int, today: datetime.date) -> tuple[int, list[str]]:
+    """Return the last day of the data and notes about outlying dates.
+
+    `last` is the day of each subject's last event up to today. It is the latest of them, but for the last events of at
+    most one subject in a hundred that come after more than a year in which nobody has a last event: one wrong date
+    must not tell that everybody was still observed then. Later events count as after the end of observation.
+    """
+    days = np.sort(last[last > NEVER])
+    if not len(days):
+        return NEVER, []
+    notes = []
+    if n_future:
+        notes.append(
+            f"{shown_count(n_future)} subject(s) have events dated after {today}, the day of the study, which do not "
+            "count."
+        )
+    gaps = np.flatnonzero(np.diff(days) > LONGEST_GAP)
+    tails = [i for i in gaps if len(days) - 1 - i <= OUTLYING * len(days)]
+    if tails:
+        place = int(tails[0])
+        end = np.datetime64(int(days[place]), "D")
+        notes.append(
+            f"The data end on {end}: the last events of {shown_count(len(days) - 1 - place)} subject(s) come more than "
+            f"{LONGEST_GAP} days after everybody else's and are taken for wrong dates. State data_end if they are not."
+        )
+        return int(days[place]), notes
+    return int(days[-1]), notes

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
+import re
 import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coaltree.records.errors import RecordsError, check_keys, read_toml
+from coaltree.records.cohort import LONGEST, CohortRule, as_day
+from coaltree.records.cost import CRITERIA
+from coaltree.records.errors import RecordsError, as_zone, check_keys, read_toml
+from coaltree.records.factors import TRANSFORMERS
+from coaltree.records.features import ALL_TIME
+from coaltree.records.outcomes import read_definition
 from coaltree.records.privacy import FEWEST
-from coaltree.records.rule import CohortRule
 
 DEFAULT_BASELINES = ("ml_probit", "ridge", "lasso", "elastic_net", "random_forest")
 QUICK_BASELINES = ("ml_probit", "ridge")
@@ -171,8 +177,6 @@ _INDEX_KEYS = ("washout_days", "begin", "end", "split")
 
 def load_config(path: str | Path) -> StudyConfig:
     """Read and check a study's config; paths in it are relative to the file."""
-    from coaltree.records.checking import check_config, check_threshold
-
     file = Path(path)
     content = read_toml(file, "the config")
     check_keys(content, (*_SECTIONS, "cohort", "index", "seed", "title"), str(file))
@@ -257,3 +261,223 @@ def _spoken(hint: Any) -> str:
     if typing.get_origin(hint) is dict:
         return "a table of texts"
     return names.get(hint, str(hint))
+
+
+# ---- checks of every value
+
+SOURCES = ("meds", "omop", "synpuf", "csv")
+COSTS = ("none", "prices", "observed")
+OVERLAPS = ("refuse", "allow")
+SPLITS = ("honour", "ignore")
+COLUMNS = ("subject", "date", "code", "value", "cost", "vocabulary")
+THRESHOLD_FILES = (".csv", ".csv.gz", ".parquet")
+_MEMORY = re.compile(r"\s*(\d+(\.\d+)?)\s*([KMGT]i?B)\s*", re.IGNORECASE)
+# Smallest and largest value of every whole number.
+_NUMBERS = {
+    "model": {
+        "n_iter": (2, 10_000_000),
+        "burn_in": (0, 10_000_000),
+        "n_chains": (1, 1_000),
+        "n_particles": (1, 1_000_000),
+    },
+    "features": {"n_factors": (1, 10_000), "min_subjects": (1, 10**9)},
+    "validation": {"n_folds": (2, 1_000), "n_resamples": (10, 1_000_000)},
+    "outcomes": {"min_events": (1, 10**9)},
+    "cost": {"n_resamples": (10, 1_000_000)},
+}
+
+
+def check_threshold(value: Any, file: Path) -> Any:
+    """Return a date as text, or the path of a table of dates per subject."""
+    if isinstance(value, str) and value.endswith(THRESHOLD_FILES):
+        return file.parent / value
+    as_day(value, f"{file}, [cohort]: thresholds")
+    return value if isinstance(value, str) else value.isoformat()
+
+
+def check_config(config: StudyConfig, file: Path) -> StudyConfig:
+    """Check choices, numbers and dates, and make paths independent of the working directory."""
+    _check_data(config, file)
+    for where, value, choices in (
+        ("[features]: transformer", config.features.transformer, TRANSFORMERS),
+        ("[cost]: source", config.cost.source, COSTS),
+        ("[cost]: criterion", config.cost.criterion, CRITERIA),
+        ("[validation]: overlap", config.validation.overlap, OVERLAPS),
+        ("[validation]: splits", config.validation.splits, SPLITS),
+    ):
+        check_keys([value], choices, f"{file}, {where}")
+    _check_numbers(config, file)
+    _check_lists(config, file)
+    _check_small(config, file)
+    if config.cost.source == "prices" and config.cost.prices is None:
+        raise RecordsError(f"{file}, [cost]: source is prices, so prices must name a table with code and price.")
+    if config.outcomes.labels is not None and (config.outcomes.file is not None or config.outcomes.keys is not None):
+        raise RecordsError(f"{file}, [outcomes]: labels stand instead of definitions; remove file and keys.")
+    _check_dates(config, file)
+    if config.index is not None:
+        _check_index(config, config.index, file)
+
+    def beside(value: str | None) -> str | None:
+        return None if value is None else str((file.parent / Path(value).expanduser()).resolve())
+
+    for where, path in (
+        ("[outcomes]: file", config.outcomes.file),
+        ("[outcomes]: labels", config.outcomes.labels),
+        ("[cost]: prices", config.cost.prices),
+        ("[data]: path", config.data.path or None),
+    ):
+        if path is not None and "\0" in path:
+            raise RecordsError(f"{file}, {where} {path!r} is not a path.")
+    return dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, path=str(beside(config.data.path)) if config.data.path else ""),
+        outcomes=dataclasses.replace(
+            config.outcomes, file=beside(config.outcomes.file), labels=beside(config.outcomes.labels)
+        ),
+        cost=dataclasses.replace(config.cost, prices=beside(config.cost.prices)),
+    )
+
+
+def _check_small(config: StudyConfig, file: Path) -> None:
+    """Refuse limits from which numbers that are hidden could be told: the config is published with the results."""
+    least = config.outcomes.min_events
+    if FEWEST // 2 < least < FEWEST:
+        raise RecordsError(
+            f"{file}, [outcomes]: min_events must be at least {FEWEST} or at most {FEWEST // 2}, got {least}: with a "
+            f'limit in between, "<{FEWEST}" events would tell their number.'
+        )
+    if config.features.transformer in ("lda", "none") and config.features.min_subjects < FEWEST:
+        raise RecordsError(
+            f"{file}, [features]: min_subjects must be at least {FEWEST} with transformer "
+            f"{config.features.transformer!r}, whose model holds totals of every code."
+        )
+
+
+def _check_data(config: StudyConfig, file: Path) -> None:
+    data = config.data
+    if bool(data.path) == (data.events is not None):
+        raise RecordsError(
+            f"{file}: [data] needs path, the folder or file of the events, or events, the table of a connection."
+        )
+    if data.events is not None and data.connection is None:
+        raise RecordsError(f'{file}, [data]: events is a table of a connection; state connection, such as "spark".')
+    if data.connection is not None and data.events is None:
+        raise RecordsError(f'{file}, [data]: connection needs events, the name of its table, such as "hosp.events".')
+    for where, value, choices in (
+        ("[data]: source", data.source, SOURCES),
+        ("[data]: duplicates", data.duplicates, ("keep", "drop")),
+        *((("[data]: columns", key, COLUMNS)) for key in data.columns or ()),
+    ):
+        check_keys([value], choices, f"{file}, {where}")
+    memory = _MEMORY.fullmatch(data.memory_limit)
+    if memory is None or float(memory[1]) == 0.0:
+        raise RecordsError(f'{file}, [data]: memory_limit must be like "1GB" or "500MB", got {data.memory_limit!r}.')
+    if data.timezone is not None:
+        as_zone(data.timezone, f"{file}, [data]: timezone")
+    if data.date_format is not None and "%" not in data.date_format:
+        raise RecordsError(f"{file}, [data]: date_format must be like %d/%m/%Y, got {data.date_format!r}.")
+    for key, only in (("columns", "csv"), ("vocabulary", "csv"), ("date_format", "csv"), ("schema", "omop")):
+        if getattr(data, key) is not None and data.source != only:
+            raise RecordsError(f"{file}, [data]: {key} is for source = {only!r}, not for {data.source!r}.")
+
+
+def _check_numbers(config: StudyConfig, file: Path) -> None:
+    for section, keys in _NUMBERS.items():
+        for key, (least, most) in keys.items():
+            number = getattr(getattr(config, section), key)
+            if not least <= number <= most:
+                wanted = f"at least {least}" if number < least else f"at most {most:,}"
+                raise RecordsError(f"{file}, [{section}]: {key} must be {wanted}, got {number}.")
+    for section in ("validation", "cost"):
+        level = getattr(config, section).level
+        if not 0.0 < level < 1.0:
+            hint = f" Write {level / 100:g} for {level:g} per cent." if 1.0 < level < 100.0 else ""
+            raise RecordsError(f"{file}, [{section}]: level must be between 0 and 1, got {level}.{hint}")
+    if config.model.burn_in >= config.model.n_iter:
+        raise RecordsError(f"{file}, [model]: burn_in must be below n_iter.")
+
+
+def _check_lists(config: StudyConfig, file: Path) -> None:
+    from coaltree.regression.baselines import BASELINES
+
+    check_keys(config.model.baselines, BASELINES, f"{file}, [model]: baselines")
+    windows = config.features.windows
+    for where, values in (
+        ("[model]: baselines", config.model.baselines),
+        ("[outcomes]: keys", config.outcomes.keys),
+        ("[features]: windows", windows),
+        ("[features]: exclude", config.features.exclude),
+    ):
+        twice = next((value for value in values or () if list(values or ()).count(value) > 1), None)
+        if twice is not None:
+            raise RecordsError(f"{file}, {where} names {twice!r} twice.")
+    for where, some in (("[outcomes]: keys", config.outcomes.keys), ("[features]: windows", windows)):
+        if some is not None and not some:
+            raise RecordsError(f"{file}, {where} is empty; leave the key out for the default.")
+    for window in windows or ():
+        if window != ALL_TIME and not (isinstance(window, int) and 1 <= window <= LONGEST):
+            raise RecordsError(
+                f'{file}, [features]: windows must be whole numbers of days from 1 to {LONGEST}, or "all", got '
+                f"{window!r}."
+            )
+    if "" in config.features.exclude:
+        raise RecordsError(f"{file}, [features]: exclude has an empty text, which begins every code. Remove it.")
+
+
+def _check_dates(config: StudyConfig, file: Path) -> None:
+    """Refuse thresholds that repeat or run backwards, and horizons that overlap."""
+    days = [as_day(value) for value in config.thresholds if isinstance(value, str)]
+    if len(days) == 2:
+        first, second = config.thresholds
+        if days[0] == days[1]:
+            raise RecordsError(f"{file}, [cohort]: thresholds repeat {first}; give a later date for validation.")
+        if days[1] < days[0]:
+            raise RecordsError(f"{file}, [cohort]: thresholds run backwards ({first}, {second}); training comes first.")
+        complaint = overlap_of_horizons(days[0], days[1], config)
+        if complaint and config.validation.overlap == "refuse":
+            raise RecordsError(f"{file}, [cohort]: {complaint} {ALLOW}")
+    if len(config.thresholds) == 2 and config.thresholds[0] == config.thresholds[1]:
+        raise RecordsError(f"{file}, [cohort]: thresholds name {config.thresholds[0]} twice.")
+    end = config.cohort.data_end
+    if end is not None and days and as_day(end) < max(days):
+        raise RecordsError(f"{file}, [cohort]: data_end {end} is before the threshold; nobody is observed then.")
+
+
+ALLOW = 'Move a threshold or shorten horizon_days; or set overlap = "allow" in [validation], and the report says so.'
+
+
+def overlap_of_horizons(first: int, second: int, config: StudyConfig) -> str | None:
+    """Say how the training horizon of one day and the horizon of a later one overlap, if they do.
+
+    Outcomes of the overlap would be training labels and test labels of the same subjects.
+    """
+    begin, end = config.cohort.horizon
+    shared = first + end - (second + begin) + 1
+    if shared <= 0:
+        return None
+    return (
+        f"the horizon of the training threshold goes on for {shared} day(s) after that of the second has begun, so "
+        "that the same events are learned from and predicted."
+    )
+
+
+def _check_index(config: StudyConfig, index: IndexConfig, file: Path) -> None:
+    read_definition("index", {**index.codes, "name": "Index"}, f"{file}, [index]")
+    if not 0 <= index.washout_days <= LONGEST:
+        raise RecordsError(f"{file}, [index]: washout_days must be from 0 to {LONGEST}, got {index.washout_days}.")
+    dates = [(name, getattr(index, name)) for name in ("begin", "split", "end") if getattr(index, name) is not None]
+    for (early, first), (late, second) in itertools.pairwise(dates):
+        if first >= second:
+            raise RecordsError(f"{file}, [index]: {early} {first} must be before {late} {second}.")
+    if index.split is not None and index.begin is not None:
+        days = (index.split - index.begin).days
+        if days <= config.cohort.horizon_days:
+            raise RecordsError(
+                f"{file}, [index]: between begin and split are {days} days, fewer than horizon_days, so that nobody is "
+                "left for training."
+            )
+
+
+def as_date(day: int) -> datetime.date:
+    """Return the date of a day counted from 1970-01-01."""
+    return datetime.date(1970, 1, 1) + datetime.timedelta(days=day)

@@ -26,8 +26,8 @@ from coaltree.records.codes import normalise, split
 from coaltree.records.cohort import Cohort
 from coaltree.records.engine import Events, fetch, fetch_large, memory_table
 from coaltree.records.errors import RecordsError
+from coaltree.records.importer import choose_columns
 from coaltree.records.privacy import FEWEST
-from coaltree.records.reading import choose_columns
 from coaltree.validation import check_choice, check_count
 
 Floats = npt.NDArray[np.float64]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -17,9 +15,9 @@ import numpy.typing as npt
 
 from coaltree.posterior import storage
 from coaltree.records.config import ModelConfig, StudyConfig
+from coaltree.records.dataset import Period, StudyData, fingerprint
 from coaltree.records.factors import CodeFactors
 from coaltree.records.features import Counts, bare_code
-from coaltree.records.preparing import Period, StudyData
 from coaltree.regression.baselines import BASELINES
 from coaltree.regression.comparison import Comparison
 from coaltree.regression.fit import N_PREDICTIVE, ProbitFit, fit_probit
@@ -50,18 +48,6 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         storage.write(file, result, {}, KIND)
         return result
-
-
-def fingerprint(*parts: Any) -> str:
-    """Sixteen hexadecimal digits of arrays and JSON values."""
-    digest = hashlib.sha256()
-    for part in parts:
-        if isinstance(part, np.ndarray):
-            digest.update(str((part.shape, part.dtype.str)).encode())
-            digest.update(np.ascontiguousarray(part).tobytes())
-        else:
-            digest.update(json.dumps(part, sort_keys=True, default=str).encode())
-    return digest.hexdigest()[:16]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,9 +13,8 @@ import numpy as np
 from coaltree.records.codes import BIRTH, DEATH, SEPARATOR
 from coaltree.records.engine import parquet_files, read_names
 from coaltree.records.errors import RecordsError, check_keys, need
-from coaltree.records.intake import Intake, import_into
+from coaltree.records.importer import Intake, Rows, choose_columns, import_into, read_rows
 from coaltree.records.privacy import shown_count
-from coaltree.records.reading import Rows, choose_columns, read_rows
 
 _CSV_COLUMNS = ("subject", "date", "code", "value", "cost", "vocabulary")
 

@@ -16,15 +16,26 @@ import numpy.typing as npt
 from coaltree.records.bundle import TravellingModel
 from coaltree.records.config import StudyConfig
 from coaltree.records.cost import CostCurves, NodeSeparation, cost_curves, node_separation
+from coaltree.records.dataset import StudyData, period_group, prepare_data
+from coaltree.records.engine import sweep
 from coaltree.records.errors import RecordsError
 from coaltree.records.evaluation import PROBIT, cross_validate, feature_names, fit_all, with_name
-from coaltree.records.features import bare_code
-from coaltree.records.preparing import Period, StudyData, prepare_data
 from coaltree.records.privacy import FEWEST, attrition_tables, shown_count, shown_events, significant
-from coaltree.records.publishing import auc_rows, calibration_rows, difference_rows, score_rows, summary_rows
-from coaltree.records.review import Group, Review, driver_rows, outcome_curves, outcome_rows, subgroup_rows, table_one
-from coaltree.records.scratch import sweep
-from coaltree.regression.comparison import Comparison, Table
+from coaltree.records.review import (
+    Review,
+    auc_rows,
+    calibration_rows,
+    difference_rows,
+    driver_rows,
+    outcome_curves,
+    outcome_rows,
+    score_rows,
+    subgroup_rows,
+    summary_rows,
+    table_one,
+)
+from coaltree.regression.comparison import Comparison
+from coaltree.regression.comparison import Table
 from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]
@@ -245,15 +256,6 @@ def _review(
         driver_rows(data.outcomes.names, regressors, fits[PROBIT]["coef"], fits[PROBIT]["coef_draws"], level),
         "cross-validation" if temporal is None else "held-out" if data.held_out else "temporal validation",
     )
-
-
-def period_group(period: Period) -> Group:
-    """Return a period as a column of Table 1."""
-    counts = period.counts
-    # The first window's columns: codes of other windows are the same events again.
-    n_columns = len({bare_code(label) for label in counts.codes})
-    n_codes = np.asarray(counts.matrix[:, :n_columns].sum(axis=1)).ravel()
-    return Group(period.threshold, period.labels, period.female, n_codes)
 
 
 def _training_facts(data: StudyData) -> dict[str, Any]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coaltree.records.applying import EXTERNAL, Application
-from coaltree.records.bundle import PROBIT
-from coaltree.records.publishing import WITHHELD, calibration_rows, summary_rows, withheld
+from coaltree.records.bundle import EXTERNAL, PROBIT, Application
+from coaltree.records.review import WHY_WITHHELD, calibration_rows, summary_rows, withheld
 from coaltree.report.blocks import facts, note, table, text
 from coaltree.report.page import Page
 from coaltree.report.records_text import CARD_LIMITS, model_card, window_text
@@ -45,7 +44,11 @@ def write_application(found: Application, figures: dict[str, Figure], path: str 
         page.section(
             "External validation",
             table(rows, f"Scores with {LEVEL:.0%} bootstrap intervals", columns=columns),
-            *([note(f"{WITHHELD}: {', '.join(withheld(found.comparison))}.")] if withheld(found.comparison) else []),
+            *(
+                [note(f"{WHY_WITHHELD}: {', '.join(withheld(found.comparison))}.")]
+                if withheld(found.comparison)
+                else []
+            ),
         )
         for heading, blocks in review_sections(found.review, figures, LEVEL):
             pooled: list[Any] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import numbers
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ _LARGEST_SVG = 250_000  # bytes; a larger drawing is smaller as pixels
 _PNG_DPI = 150
 _PNG_COLOURS = 128
 _NOTHING = "\N{EN DASH}"
+_BOUND = re.compile(r"<(\d+)|(\d+)\+|withheld")  # a number that is not shown exactly
 
 
 def text(*paragraphs: object) -> Block:
@@ -86,7 +88,7 @@ def table(
     """
     columns = list(rows[0]) if columns is None and rows else list(columns or ())
     formats = formats or {}
-    numeric = {name: all(_is_number(row.get(name)) or _missing(row.get(name)) for row in rows) for name in columns}
+    numeric = {name: all(_sort_key(row.get(name)) is not None for row in rows) for name in columns}
     head = "".join(_header(name, numeric[name], sortable and len(rows) > 1) for name in columns)
     body = "".join(
         "<tr>" + "".join(_cell(row.get(name), formats.get(name), numeric[name]) for name in columns) + "</tr>"
@@ -208,13 +210,18 @@ def _header(name: str, numeric: bool, sortable: bool) -> str:
 
 def _cell(value: Any, spec: str | None, numeric: bool) -> str:
     if numeric:
-        key = "" if _missing(value) else repr(float(value)).replace("inf", "Infinity")  # as the script reads it
-        return f'<td class="number" data-value="{key}">{escape(shown(value, spec))}</td>'
+        return f'<td class="number" data-value="{_sort_key(value)}">{escape(shown(value, spec))}</td>'
     return f"<td>{escape(shown(value, spec))}</td>"
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+def _sort_key(value: Any) -> str | None:
+    """What a cell of a column of numbers is sorted by, as the script reads it; None for text."""
+    if _missing(value):
+        return ""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return repr(float(value)).replace("inf", "Infinity")
+    bound = _BOUND.fullmatch(value) if isinstance(value, str) else None
+    return None if bound is None else bound[1] or bound[2] or ""
 
 
 def _missing(value: object) -> bool:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from coaltree.records.evaluation import PROBIT
 from coaltree.records.privacy import shown_count
-from coaltree.records.publishing import (
-    WITHHELD,
+from coaltree.records.review import (
+    WHY_WITHHELD,
     auc_rows,
     calibration_bins,
     calibration_rows,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LOW_ESS = 100
+_NODE_COLUMNS = {"rank_correlation": "correlation", "gap_highest_lowest_quarter": "gap", "best_in_resamples": "best"}
 
 
 def draw_figures(result: StudyResult) -> dict[str, Figure]:
@@ -142,7 +143,7 @@ def _withheld(result: StudyResult) -> list[Any]:
         comparison = result.comparisons().get(name)
         hidden = withheld(comparison) if comparison is not None else []
         if hidden:
-            blocks.append(note(f"{WITHHELD}. {title}: {', '.join(hidden)}."))
+            blocks.append(note(f"{WHY_WITHHELD}. {title}: {', '.join(hidden)}."))
     return blocks
 
 
@@ -160,7 +161,7 @@ def _summary(result: StudyResult) -> list[str]:
         level = result.config.validation.level
         means = {row["method"]: row for row in summary_rows(comparison, level)}
         if not means:
-            sentences.append(f"{WITHHELD}, which in {name} is all of them.")
+            sentences.append(f"{WHY_WITHHELD}, which in {name} is all of them.")
             continue
         own, n_outcomes = means[PROBIT], len(comparison.outcomes) - len(withheld(comparison))
         line = (
@@ -281,7 +282,10 @@ def _cost_blocks(result: StudyResult, figures: dict[str, Figure]) -> list[Any]:
         blocks.append(figure(figures["cost"], "Mean cumulative cost by quarters of risk.", caption))
     blocks.append(
         table(
-            result.node_table()[:15], "The nodes that separate training cost best", formats={"best_in_resamples": ".0%"}
+            [{_NODE_COLUMNS.get(key, key): value for key, value in row.items()} for row in result.node_table()[:15]],
+            "The nodes that separate training cost best: rank correlation of risk and cost, difference in cost between "
+            "the highest and the lowest quarter of risk, and share of resamples in which a node is the best",
+            formats={"best": ".0%"},
         )
     )
     if result.facts["unpriced"]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from coaltree._version import __version__
 from coaltree.records.bundle import PROBIT, TravellingModel
+from coaltree.records.cohort import CohortRule
 from coaltree.records.config import FeatureConfig
 from coaltree.records.factors import TRANSFORMERS
 from coaltree.records.features import ALL_TIME
 from coaltree.records.privacy import FEWEST
 from coaltree.records.review import Review
-from coaltree.records.rule import CohortRule
 from coaltree.records.study import StudyResult
 
 NAMES = {
@@ -130,9 +130,9 @@ def methods_text(result: StudyResult) -> list[str]:
             "bootstrap resamples."
         )
     paragraphs.append(
-        f"Numbers of subjects from 1 to {FEWEST - 1} are not shown, numbers that would give them away are rounded down "
-        f"to tens (370+), rules that remove so few are merged, and scores of outcomes with fewer than {FEWEST} events "
-        f"are withheld. Seed {study.seed}; coaltree {__version__}."
+        f"Numbers of subjects from 1 to {FEWEST - 1} are not shown, numbers that would give them away are bounded "
+        f"(370+) or withheld, rules that remove so few are merged, and scores of outcomes with fewer than {FEWEST} "
+        f"events are withheld. Seed {study.seed}; coaltree {__version__}."
     )
     return paragraphs
 

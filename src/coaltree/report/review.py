@@ -109,11 +109,7 @@ def review_sections(review: Review | None, figures: dict[str, Figure], level: fl
                 "Subgroups",
                 [
                     text("Areas under the ROC curve within groups, with bootstrap intervals; few events are withheld."),
-                    table(
-                        [row for row in review.subgroups if row["auroc"] == row["auroc"]],
-                        f"Area under the ROC curve by age and sex, {review.what}",
-                        formats={"auroc": ".3f", "low": ".3f", "high": ".3f"},
-                    ),
+                    *_subgroup_tables(review),
                 ],
             )
         )
@@ -127,8 +123,40 @@ def review_sections(review: Review | None, figures: dict[str, Figure], level: fl
                         f"{level:.0%} posterior intervals. They show what goes with an outcome in these records, not "
                         "what causes it."
                     ),
-                    table(review.drivers, "Regressors with the largest coefficients, fitted to all training subjects"),
+                    table(
+                        _driver_lines(review.drivers),
+                        "Regressors with the largest coefficients, fitted to all training subjects",
+                    ),
                 ],
             )
         )
     return found
+
+
+def _subgroup_tables(review: Review) -> list[Block]:
+    """A table by sex and one by age: a row per outcome, a column per group that has a score."""
+    scored = [row for row in review.subgroups if row["auroc"] == row["auroc"]]
+    blocks = []
+    for title, is_age in (("sex", False), ("age", True)):
+        rows: dict[str, dict[str, str]] = {}
+        mine = [row for row in scored if str(row["group"]).startswith("age") == is_age]
+        for row in mine:
+            name = "mean of those shown" if str(row["outcome"]).startswith("mean") else str(row["outcome"])
+            area = f"{row['auroc']:.3g} ({row['low']:.3g} to {row['high']:.3g})"
+            rows.setdefault(name, {"outcome": name})[str(row["group"])] = area
+        groups = dict.fromkeys(str(row["group"]) for row in mine)
+        if rows:
+            caption = f"Area under the ROC curve by {title}, {review.what}"
+            blocks.append(table(list(rows.values()), caption, columns=["outcome", *groups]))
+    return blocks
+
+
+def _driver_lines(drivers: Table) -> list[dict[str, str]]:
+    """A row per outcome; factors go by their number, their codes have a table of their own."""
+    lines: dict[str, list[str]] = {}
+    for row in drivers:
+        name = str(row["regressor"])
+        name = name.partition(":")[0] if name.startswith("factor ") else name
+        text = f"{name}: {row['coefficient']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})"
+        lines.setdefault(str(row["outcome"]), []).append(text)
+    return [{"outcome": outcome, "regressors": "; ".join(texts)} for outcome, texts in lines.items()]

@@ -37,7 +37,7 @@ def study(
     """
     from coaltree.records.bundle import FILE
     from coaltree.records.config import load_config
-    from coaltree.records.publishing import summary_rows
+    from coaltree.records.review import summary_rows
     from coaltree.records.study import run_study
     from coaltree.report.records import draw_figures, write_report
 
@@ -108,9 +108,9 @@ def apply(
     dict
         What summary.json has, and where the scores of subjects are.
     """
-    from coaltree.records.applying import apply_model
+    from coaltree.records.bundle import apply_model
     from coaltree.records.config import DataConfig
-    from coaltree.records.publishing import summary_rows
+    from coaltree.records.review import summary_rows
     from coaltree.report.applying import draw_application, write_application
 
     out = Path(out)

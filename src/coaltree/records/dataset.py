@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import datetime
+import gzip
 import hashlib
 import json
 from dataclasses import dataclass
@@ -12,20 +15,35 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.records.cohort import Cohort, build_cohort
-from coaltree.records.config import DataConfig, FeatureConfig, StudyConfig
+from coaltree.records.cohort import Cohort, CohortRule, as_day, build_cohort, days_of
+from coaltree.records.config import (
+    ALLOW,
+    DataConfig,
+    FeatureConfig,
+    IndexConfig,
+    StudyConfig,
+    as_date,
+    overlap_of_horizons,
+)
 from coaltree.records.cost import Costs, future_costs, load_prices
-from coaltree.records.demographics import AGE, FEMALE, find_sex, measured_values
-from coaltree.records.engine import Events, connect_to, open_events, open_table, parquet_files
+from coaltree.records.engine import Events, connect_to, fetch, open_events, open_table, parquet_files
 from coaltree.records.errors import RecordsError
-from coaltree.records.features import Counts, count_codes
-from coaltree.records.intake import COMMAND, import_summary
-from coaltree.records.labels import Labels, build_labels, label_outcomes, read_labels, write_labels
+from coaltree.records.features import AGE, FEMALE, Counts, bare_code, count_codes, find_sex, measured_values
+from coaltree.records.importer import COMMAND, choose_columns, import_summary
+from coaltree.records.labels import (
+    Labels,
+    build_labels,
+    label_outcomes,
+    prediction_days,
+    read_label_file,
+    read_labels,
+    write_labels,
+)
 from coaltree.records.omop import import_omop
-from coaltree.records.outcomes import OutcomeSet, load_outcomes
+from coaltree.records.outcomes import Definition, OutcomeSet, load_outcomes, read_definition
 from coaltree.records.privacy import shown_count
+from coaltree.records.review import Group
 from coaltree.records.sources import HELD_OUT, import_csv, import_meds, import_synpuf, read_splits
-from coaltree.records.thresholds import check_overlap, find_thresholds
 
 Floats = npt.NDArray[np.float64]
 
@@ -117,6 +135,15 @@ def make_features(events: Events, cohort: Cohort, settings: FeatureConfig, femal
     return dataclasses.replace(counts, extra=extra, extra_names=tuple(name for name, _ in columns))
 
 
+def period_group(period: Period) -> Group:
+    """Return a period as a column of Table 1."""
+    counts = period.counts
+    # The first window's columns: codes of other windows are the same events again.
+    n_columns = len({bare_code(label) for label in counts.codes})
+    n_codes = np.asarray(counts.matrix[:, :n_columns].sum(axis=1)).ravel()
+    return Group(period.threshold, period.labels, period.female, n_codes)
+
+
 def _split(cohorts: list[Cohort], names: list[str], splits: dict[int, str]) -> tuple[list[Cohort], list[str]]:
     """Train on the subjects that are not held out, and validate on those that are."""
     first, last = cohorts[0], cohorts[-1]
@@ -147,6 +174,18 @@ def _summary(folder: Path) -> dict[str, Any]:
         return {}
 
 
+def fingerprint(*parts: Any) -> str:
+    """Sixteen hexadecimal digits of arrays and JSON values."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            digest.update(str((part.shape, part.dtype.str)).encode())
+            digest.update(np.ascontiguousarray(part).tobytes())
+        else:
+            digest.update(json.dumps(part, sort_keys=True, default=str).encode())
+    return digest.hexdigest()[:16]
+
+
 def imported_events(data: DataConfig, private: Path) -> Path:
     """Return the folder of the events in normal form: the source itself if it is, else an import kept in `private`."""
     source = Path(data.path)
@@ -161,8 +200,7 @@ def imported_events(data: DataConfig, private: Path) -> Path:
         files = sorted(file for file in source.rglob("*") if file.is_file())
     facts = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     settings = {**dataclasses.asdict(data), "memory_limit": ""}
-    digest = hashlib.sha256(json.dumps([settings, facts], sort_keys=True).encode()).hexdigest()[:16]
-    out = private / f"events-{digest}"
+    out = private / f"events-{fingerprint([settings, facts])}"
     if out.exists():  # an import becomes visible only when it is complete
         return out
     if data.source == "meds":
@@ -174,3 +212,120 @@ def imported_events(data: DataConfig, private: Path) -> Path:
     else:
         import_csv(source, out, data.columns, data.vocabulary, data.date_format, data.timezone, data.duplicates)
     return out
+
+
+# ---- the days around which a study is made
+
+
+def find_thresholds(config: StudyConfig, events: Events) -> list[tuple[str, Any]]:
+    """Return name and threshold (a date, or a mapping from subject to date) of each period of a study."""
+    if config.index is not None:
+        return index_periods(events, config.index, config.cohort)
+    found: list[tuple[str, Any]] = []
+    for value in config.thresholds:
+        if isinstance(value, Path):
+            found.append(("one date a subject", read_thresholds(value, config.cohort)))
+        else:
+            found.append((str(value), value))
+    return found
+
+
+# ---- index events
+
+
+def index_definition(index: IndexConfig) -> Definition:
+    """Return the codes of an index event."""
+    return read_definition("index", {"name": "the index event", **index.codes}, "[index]")
+
+
+def index_periods(events: Events, index: IndexConfig, rule: CohortRule) -> list[tuple[str, Any]]:
+    """Return the days of subjects' first codes of a set, for training and, with a split, for validation."""
+    days = index_days(events, index)
+    if not days:
+        raise RecordsError("[index]: no subject has an index event; check its codes, washout_days, begin and end.")
+    if index.split is None:
+        return [("index events", {subject: as_date(day) for subject, day in days.items()})]
+    split = as_day(index.split)
+    before = {subject: as_date(day) for subject, day in days.items() if day + rule.horizon[1] < split}
+    after = {subject: as_date(day) for subject, day in days.items() if day >= split}
+    for name, found in (("before", before), ("after", after)):
+        if not found:
+            raise RecordsError(f"[index]: no index event {name} split {index.split}, with its horizon complete.")
+    return [(f"index events before {index.split}", before), (f"index events from {index.split}", after)]
+
+
+def index_days(events: Events, index: IndexConfig) -> dict[int, int]:
+    """Day of each subject's first index event within begin … end that has no such code in the washout before it."""
+    spellings = events.matching(index_definition(index).matches)
+    if not spellings:
+        return {}
+    table = events.table.filter(events.table.code.isin(spellings), events.table.time.notnull())
+    table = table.select("subject_id", day=table.time.truncate("D")).distinct()
+    found = fetch(table)
+    subject, day = found["subject_id"].astype(np.int64), days_of(found["day"])
+    order = np.lexsort((day, subject))
+    subject, day = subject[order], day[order]
+    gap = np.full(len(day), np.iinfo(np.int64).max)
+    same = subject[1:] == subject[:-1]
+    gap[1:][same] = np.diff(day)[same]
+    fine = gap > index.washout_days
+    if index.washout_days == 0:
+        fine = gap == np.iinfo(np.int64).max  # the first of all
+    if index.begin is not None:
+        fine &= day >= as_day(index.begin)
+    if index.end is not None:
+        fine &= day <= as_day(index.end)
+    first = np.unique(subject[fine], return_index=True)[1]
+    return dict(zip(subject[fine][first].tolist(), day[fine][first].tolist(), strict=True))
+
+
+# ---- files
+
+
+def read_thresholds(file: Path, rule: CohortRule | None = None) -> dict[int, datetime.date]:
+    """Read a threshold for each subject: CSV with subject_id and date, or MEDS labels with prediction_time."""
+    if not file.exists():
+        raise RecordsError(f"the file of thresholds {file} does not exist.")
+    if file.suffix == ".parquet":
+        subject, day = prediction_days(read_label_file(file), rule or CohortRule())
+        dates = {s: as_date(d) for s, d in zip(subject.tolist(), day.tolist(), strict=True)}
+    else:
+        dates = _read_csv_thresholds(file)
+    if not dates:
+        raise RecordsError(f"the file of thresholds {file} has no rows.")
+    return dates
+
+
+def _read_csv_thresholds(file: Path) -> dict[int, datetime.date]:
+    opener: Any = gzip.open if file.suffix == ".gz" else open
+    dates: dict[int, datetime.date] = {}
+    try:
+        with opener(file, "rt", newline="", encoding="utf-8-sig") as stream:
+            rows = csv.DictReader(stream)
+            names = choose_columns(rows.fieldnames or [], ["subject_id", "date"], [], f"the thresholds {file}")
+            for line, row in enumerate(rows, start=2):
+                text = row[names["subject_id"]]
+                try:
+                    subject = int(text)
+                except (TypeError, ValueError):
+                    raise RecordsError(f"{file}, row {line}: subject_id {text!r} is not an integer.") from None
+                if subject in dates:
+                    raise RecordsError(f"{file}, row {line}: subject {subject} has two thresholds.")
+                dates[subject] = as_date(as_day(row[names["date"]] or "", f"{file}, row {line}: date"))
+    except (UnicodeDecodeError, OSError, csv.Error) as error:
+        raise RecordsError(f"the file of thresholds {file} cannot be read as text: {error}.") from error
+    return dates
+
+
+def check_overlap(cohorts: list[Cohort], config: StudyConfig) -> list[str]:
+    """Refuse, or note if that is allowed, a second cohort whose horizons begin before the first's have ended."""
+    if len(cohorts) < 2:
+        return []
+    first, second = cohorts
+    shared = np.isin(second.subject, first.subject).any()
+    complaint = overlap_of_horizons(int(first.threshold.max()), int(second.threshold.min()), config)
+    if complaint is None or not shared:
+        return []
+    if config.validation.overlap == "refuse":
+        raise RecordsError(f"thresholds: {complaint} {ALLOW}")
+    return [f"The two horizons overlap: {complaint} Scores of the second threshold are too good to be true."]
