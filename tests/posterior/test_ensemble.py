@@ -501,6 +501,8 @@ def test_error_where_draws_agree_or_chains_do_not():
     assert apart.support_error(tree)[0] > 0.15
     few = by_turns([[True, False, True]], n_chains=1).support_error(tree)[0]
     assert few > 0.15
+
+
 def test_fingerprints_differ_where_anything_does():
     kernel = RBF(1.0) + WhiteKernel(0.1)
     parts = ([np.zeros(3), {"b": 1, "a": (2.0, None)}, kernel], Spherical())

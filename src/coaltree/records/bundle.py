@@ -42,8 +42,7 @@ from coaltree.records.review import (
     summary_rows,
     table_one,
 )
-from coaltree.regression.comparison import Comparison
-from coaltree.regression.comparison import Table
+from coaltree.regression.comparison import Comparison, Table
 from coaltree.tree import Tree
 
 Floats = npt.NDArray[np.float64]

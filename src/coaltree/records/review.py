@@ -33,8 +33,7 @@ from coaltree.records.privacy import (
     shown_parts,
 )
 from coaltree.regression import scores
-from coaltree.regression.comparison import LEVEL, Comparison
-from coaltree.regression.comparison import Table
+from coaltree.regression.comparison import LEVEL, Comparison, Table
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,7 +6,6 @@ import copy
 import csv
 import importlib
 import io
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from coaltree.regression.comparison import Comparison
 from coaltree.regression.fit import ProbitFit
 from coaltree.regression.stacking import Stack
-from coaltree.report.blocks import bullets, code, facts, figure, note, reproduce, table, text, traces
+from coaltree.report.blocks import code, facts, figure, note, reproduce, table, text, traces
 from coaltree.report.clustering import CITATIONS
 from coaltree.report.page import Block, Page
 
