@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree import cells
+from coaltree._arrays import Floats
 from coaltree.cells import BOOLEAN, CATEGORY, DATE, NUMBER, ORDERED, TEXT, Parsed
-
-Floats = npt.NDArray[np.float64]
+from coaltree.errors import InputError
 
 __all__ = ["BOOLEAN", "CATEGORY", "DATE", "NUMBER", "ORDERED", "TEXT", "Column", "Frame", "as_frame", "is_mixed"]
 
@@ -100,7 +100,7 @@ def as_frame(X: Any) -> Frame:
         return _from_pandas(X.to_pandas())
     array = np.asarray(X)
     if array.ndim != 2:
-        raise ValueError(f"X must be a table with 2 dimensions, got shape {array.shape}.")
+        raise InputError(f"X must be a table with 2 dimensions, got shape {array.shape}.")
     names = [f"column {j + 1}" for j in range(array.shape[1])]
     columns = [_column(name, array[:, j]) for j, name in enumerate(names)]
     return Frame(tuple(columns), len(array))
@@ -110,7 +110,7 @@ def _from_pandas(X: Any) -> Frame:
     names = list(map(str, X.columns))
     if len(set(names)) < len(names):
         repeated = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(f"X has columns of the same name: {', '.join(map(repr, repeated))}. Rename them.")
+        raise InputError(f"X has columns of the same name: {', '.join(map(repr, repeated))}. Rename them.")
     columns = [_column(name, X.iloc[:, j]) for j, name in enumerate(names)]
     index = X.index
     texts = len(index) > 0 and all(isinstance(label, str) for label in index)

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
+from coaltree.errors import InputError
 from coaltree.inference.due import MEAN, expected
 from coaltree.inference.neighbors import Nodes, empty_lists, has, insert, nearest, squared
-from coaltree.inference.particles import Floats, Ints
 from coaltree.model import tables
 from coaltree.model.tables import Table
 
@@ -182,7 +183,7 @@ def refuse_copies(rows: Floats, leaf_noise: Floats, near: tuple[Nodes, Floats]) 
     tied = np.flatnonzero(eps[:, 0] == 0.0)
     if len(tied):
         i, j = sorted((bare[tied[0]], bare[index[tied[0], 0]]))
-        raise ValueError(
+        raise InputError(
             f"X has duplicate rows ({i} and {j}), which would merge at time 0 with infinite density. "
             "Set leaf_noise > 0 or drop the duplicates."
         )

@@ -22,12 +22,13 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
+from coaltree.errors import InputError
 from coaltree.inference.clusters import CROWDED, Clusters, join, pack, singletons
 from coaltree.inference.due import MEAN, RULES, TRUNCATED_MEAN, comes_first, expected, farthest
 from coaltree.inference.graph import build_by_graph
 from coaltree.inference.overdue import build_truncated
-from coaltree.inference.particles import Floats, Ints
 from coaltree.model import tables
 from coaltree.model.diffusion import leaf_distances, whiten
 from coaltree.model.tables import Table
@@ -222,7 +223,7 @@ def greedy_tree(
     if neighbors is not None:
         neighbors = check_count(neighbors, "neighbors", at_least=1)
         if code == TRUNCATED_MEAN:
-            raise ValueError("rule must be 'mode', 'mean' or 'peak' if neighbors is given, got 'truncated_mean'.")
+            raise InputError("rule must be 'mode', 'mean' or 'peak' if neighbors is given, got 'truncated_mean'.")
         rows = whiten(X, covariance).rows
         noise = check_leaf_noise(leaf_noise, len(rows))
         children, times = build_by_graph(rows, noise, code, neighbors)

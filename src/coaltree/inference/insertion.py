@@ -24,9 +24,11 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
+from coaltree.errors import InputError
 from coaltree.inference.attachment import Others, fill_exposure
-from coaltree.inference.chain import Chain, Floats, Ints, arrange, attach, recompute
+from coaltree.inference.chain import Chain, arrange, attach, recompute
 from coaltree.inference.moves import regraft_subtree, slice_times
 from coaltree.inference.smc import SMCResult, in_threads, reweigh, systematic_counts
 from coaltree.inference.survey import ROUGHLY, draw_place, make_survey, visit_edges, weigh_edges, weigh_place
@@ -210,7 +212,7 @@ def run(
             over_particles(lambda first, stop, leaf=leaf: insert(state, leaf, first, stop, increments))  # type: ignore[misc]
             top, total, squares = reweigh(log_weights, increments, -0.5 * log_det, weights)
             if not math.isfinite(total):
-                raise ValueError(
+                raise InputError(
                     f"Weights are not finite after {leaf + 1} rows: the scale of X is too far from that of its "
                     "covariance for doubles. Rescale X, or pass a covariance on the scale of the data."
                 )

@@ -24,8 +24,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints, SmallInts
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference import attachment
 from coaltree.inference.attachment import (
@@ -37,13 +37,13 @@ from coaltree.inference.attachment import (
     log_likelihood,
     root_excess,
 )
-from coaltree.inference.chain import Floats, Ints, hang, look_above, other_child, squared_distance, take_out
+from coaltree.inference.chain import hang, look_above, other_child, squared_distance, take_out
 from coaltree.inference.lineages import Lineages, exposure, insert, remove
 from coaltree.inference.survey import NEAR, ROUGHLY, Survey, choose_edge, edge_at
 from coaltree.model import gig
 from coaltree.randomness import Stream, exponential, uniform
 
-Nodes = npt.NDArray[np.int32]
+Nodes = SmallInts
 
 # Rows at which an anchored search starts, and how many leaves of a large subtree are asked for rows outside it.
 N_ANCHORS = 3

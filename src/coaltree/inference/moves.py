@@ -25,13 +25,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
 from coaltree.inference import attachment
 from coaltree.inference.attachment import Edge, log_density
 from coaltree.inference.chain import (
     Chain,
-    Floats,
-    Ints,
     attach,
     detach,
     edge_around,

@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
+from coaltree._arrays import Ints
 from coaltree._compile import kernel
+from coaltree.errors import InputError
 from coaltree.inference.attachment import log_density
-from coaltree.inference.chain import Chain, Ints, attach, detach, make_chain, other_child, recompute, to_tree
+from coaltree.inference.chain import Chain, attach, detach, make_chain, other_child, recompute, to_tree
 from coaltree.inference.moves import EXACTLY, advance, slice_times
 from coaltree.inference.survey import edge_at, make_survey, visit_edges
 from coaltree.model.diffusion import leaf_distances, log_joint, whiten
@@ -104,7 +106,7 @@ def refine(
     _, noise, _ = leaf_distances(X, covariance, leaf_noise)
     rows = whiten(X, covariance).rows
     if len(rows) != tree.n_leaves:
-        raise ValueError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {len(rows)}.")
+        raise InputError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {len(rows)}.")
     rng = as_generator(random_state)
     stream = make_streams(rng, 1)[0]
     state = make_chain(tree, rows, noise)

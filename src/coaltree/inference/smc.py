@@ -18,8 +18,10 @@ import numpy as np
 from joblib import effective_n_jobs
 from tqdm import tqdm
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import kernel
-from coaltree.inference.particles import Floats, Ints, Particles, copy, start
+from coaltree.errors import InputError
+from coaltree.inference.particles import Particles, copy, start
 from coaltree.inference.proposals import (
     CACHED,
     METHODS,
@@ -232,7 +234,7 @@ def run(
             over_particles(work)
             top, total, squares = reweigh(log_weights, increments, constant_local, weights)
             if not math.isfinite(total):
-                raise ValueError(
+                raise InputError(
                     f"Weights are not finite after merge {stage + 1}: the scale of X is too far from that of its "
                     "covariance for doubles. Rescale X, or pass a covariance on the scale of the data."
                 )

@@ -20,21 +20,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference import attachment
 from coaltree.inference.attachment import N_KNOTS, Edge, Others, blend_distance, log_density
-from coaltree.inference.chain import (
-    Chain,
-    Floats,
-    Ints,
-    Pointers,
-    attach,
-    blend,
-    detach,
-    look_above,
-    other_child,
-    squared_distance,
-)
+from coaltree.inference.chain import Chain, Pointers, attach, blend, detach, look_above, other_child, squared_distance
 from coaltree.randomness import Stream, uniform
 
 # Edges whose rough mass is below e^(−NEAR) of the largest keep it; the others get an accurate one.

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats
+from coaltree.errors import InputError
 from coaltree.inference.augment import Augmentation
 from coaltree.inference.heavy import Tails
 from coaltree.inference.learn import Chain, Draw, Settings, Unknowns
@@ -19,7 +21,6 @@ from coaltree.model.missing import Imputed
 from coaltree.posterior import storage
 from coaltree.tree import Tree
 
-Floats = npt.NDArray[np.float64]
 Arrays = dict[str, npt.NDArray[Any]]
 
 KIND = "coaltree.checkpoint"
@@ -56,7 +57,7 @@ class Checkpoint:
         digest.update(_describe(family).encode())
         self.run = digest.hexdigest()
         if not self.path.exists() and not self.path.parent.is_dir():
-            raise ValueError(f"checkpoint must be in a folder that exists, got {self.path}.")
+            raise InputError(f"checkpoint must be in a folder that exists, got {self.path}.")
 
     def load(self, chains: Sequence[Chain]) -> None:
         """Bring fresh chains to where the file left them, if there is one."""
@@ -64,7 +65,7 @@ class Checkpoint:
             return
         parts = storage.read(self.path, KIND)
         if parts["run"] != self.run:
-            raise ValueError(
+            raise InputError(
                 f"checkpoint {self.path} belongs to a run with other data, settings or seed. Pass those it was made "
                 "with, or another path."
             )
@@ -73,7 +74,7 @@ class Checkpoint:
             try:
                 _unpack(chain, own, parts["chains"][number])
             except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-                raise ValueError(f"checkpoint {self.path} does not hold a valid run: {error}") from error
+                raise InputError(f"checkpoint {self.path} does not hold a valid run: {error}") from error
 
     def write(self, chains: Sequence[Chain]) -> None:
         """Write all chains, whole or not at all."""

@@ -16,12 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints, SmallInts, Words
 from coaltree._compile import inline, kernel
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-SmallInts = npt.NDArray[np.int32]
-Words = npt.NDArray[np.uint64]
+from coaltree.errors import InputError
 
 # The keys are a hash function, not a sample: they are fixed so that every run numbers clades alike.
 _KEY_SEED = 0xC0A1
@@ -76,7 +73,7 @@ def as_merges(children: npt.ArrayLike) -> Ints:
     """View children as kernels take them: contiguous and, so that one compiled version serves all, read-only."""
     given = np.asarray(children)
     if given.size >= 2**32:
-        raise ValueError(f"children hold {given.size // 2} merges: fewer than 2³¹ can be numbered, take fewer trees.")
+        raise InputError(f"children hold {given.size // 2} merges: fewer than 2³¹ can be numbered, take fewer trees.")
     merges = np.ascontiguousarray(given, dtype=np.int64).view()
     merges.setflags(write=False)
     return merges

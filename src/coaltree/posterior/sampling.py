@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._version import __version__
+from coaltree.errors import InputError
 from coaltree.inference import smc
 from coaltree.inference.insertion import INSERTION
 from coaltree.inference.proposals import METHODS
@@ -90,7 +91,7 @@ def sample_posterior(
     method, n_particles, ess_threshold = check_sampler(method, n_particles, ess_threshold, n_jobs)
     n_islands = check_count(n_islands, "n_islands", at_least=1)
     if n_islands > n_particles:
-        raise ValueError(f"n_islands must be at most n_particles={n_particles}, got {n_islands}.")
+        raise InputError(f"n_islands must be at most n_particles={n_particles}, got {n_islands}.")
     rng = as_generator(random_state)
     n, d = whiten(X, covariance).rows.shape
     noise = check_leaf_noise(leaf_noise, n)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.records.bundle import PROBIT, TravellingModel
 from coaltree.records.checking import as_date
 from coaltree.records.cohort import Cohort, build_cohort, days_of
@@ -28,8 +28,6 @@ from coaltree.records.study import period_group
 from coaltree.records.thresholds import index_days, read_thresholds
 from coaltree.regression.comparison import Comparison
 from coaltree.regression.table import Table
-
-Floats = npt.NDArray[np.float64]
 
 EXTERNAL = "external"
 SCORES = "scores.parquet"

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
+from coaltree._arrays import Floats
 from coaltree._version import __version__
 from coaltree.posterior import storage
 from coaltree.records.config import FeatureConfig, IndexConfig, StudyConfig
@@ -26,8 +27,6 @@ from coaltree.records.features import Counts, bare_code
 from coaltree.records.outcomes import Definition, OutcomeSet, read_definition
 from coaltree.records.rule import CohortRule
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
 
 KIND = "coaltree.RecordsModel"
 FILE = "model.npz"

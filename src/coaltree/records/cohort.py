@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Bools, Floats, Ints
 from coaltree.records.codes import BIRTH, DEATH, OBSERVATION_END, OBSERVATION_START
 from coaltree.records.engine import DAY, Events, fetch, memory_table, timestamps
 from coaltree.records.errors import RecordsError
@@ -26,9 +27,6 @@ from coaltree.records.privacy import shown_count
 from coaltree.records.rule import CohortRule, as_day
 
 __all__ = ["Cohort", "CohortRule", "as_day", "build_cohort"]
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +94,7 @@ class Cohort:
         )
 
     @property
-    def age(self) -> npt.NDArray[np.float64]:
+    def age(self) -> Floats:
         """Age in years on day 0, NaN where the birth is not known."""
         if self.born is None:
             return np.full(len(self), np.nan)

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from coaltree._arrays import Bools, Floats, Ints
 from coaltree.randomness import RandomState, as_generator
 from coaltree.records.codes import normalise, split
 from coaltree.records.cohort import Cohort
@@ -28,10 +29,6 @@ from coaltree.records.engine import Events, fetch, fetch_large, memory_table
 from coaltree.records.errors import RecordsError
 from coaltree.records.reading import choose_columns
 from coaltree.validation import check_choice, check_count
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 CRITERIA = ("rank", "gap")
 N_RESAMPLES = 500

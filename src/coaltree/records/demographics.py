@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.records.codes import sex_of
 from coaltree.records.cohort import Cohort
 from coaltree.records.engine import Events, fetch, fetch_large, memory_table
 from coaltree.records.features import Counts, bare_code, days_before, first_offsets, lookback_table
-
-Floats = npt.NDArray[np.float64]
 
 AGE, FEMALE = "age", "female"
 _SCALE = 10_000  # values are added up as whole numbers of 1/10 000: the same on every engine, in any order

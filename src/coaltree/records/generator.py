@@ -11,14 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree.model.coalescent import sample_tree
 from coaltree.model.diffusion import sample_data, sample_nodes
 from coaltree.records.vocabulary import BILLING, OUTCOME_CODES, UNPRICED, ordinary_codes
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
 
 YEARS = (2008, 2009, 2010)  # a year's intensities drive its codes and the next year's outcomes
 N_REFERENCE = 20_000  # subjects that fix means, standard deviations and intercepts, whatever the size of the cohort
@@ -41,7 +39,7 @@ class CohortModel:
     intercept: Floats  # (2, P), μ for the outcomes of 2009 and 2010
     cost_node: int  # the internal node that cost follows
     codes: tuple[str, ...]  # ordinary codes
-    group_code: npt.NDArray[np.int64]  # (K, GROUP_CODES), positions in `codes`
+    group_code: Ints  # (K, GROUP_CODES), positions in `codes`
     code_weight: Floats  # (GROUP_CODES,), Zipf, adds up to 1
     drift: Floats  # (3, K), factor on the intensities of each year
     prices: dict[str, float]

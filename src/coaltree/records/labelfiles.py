@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Ints
 from coaltree.records.engine import DAY
 from coaltree.records.errors import RecordsError, need
 from coaltree.records.reading import choose_columns
 from coaltree.records.rule import CohortRule
-
-Ints = npt.NDArray[np.int64]
 
 
 def read_label_file(file: Path) -> Any:

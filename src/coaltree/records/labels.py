@@ -12,16 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Bools, Floats
 from coaltree.records.cohort import Cohort
 from coaltree.records.engine import Events, fetch, memory_table, timestamps
 from coaltree.records.errors import RecordsError, need
 from coaltree.records.labelfiles import prediction_days, read_label_file
 from coaltree.records.outcomes import Definition, OutcomeSet
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 _SINCE = -100_000  # days before a threshold: all of the past
 

@@ -12,12 +12,9 @@ import datetime
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Bools, Ints
 from coaltree.records.privacy import shown_count
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 ALWAYS = 2_000_000  # a day far in the future
 NEVER = -ALWAYS

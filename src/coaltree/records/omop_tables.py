@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from coaltree.errors import InputTypeError
 from coaltree.records.engine import connect
 from coaltree.records.errors import RecordsError, need
 from coaltree.records.intake import Intake
@@ -39,7 +40,7 @@ class OmopTables:
         elif hasattr(source, "list_tables"):
             self._open_connection(source)
         else:
-            raise TypeError(f"source must be a path or an Ibis connection, got {type(source).__name__}.")
+            raise InputTypeError(f"source must be a path or an Ibis connection, got {type(source).__name__}.")
         self.names = {*self._files, *self._names}
 
     def __enter__(self) -> OmopTables:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.records.cohort import Cohort, build_cohort
 from coaltree.records.config import DataConfig, FeatureConfig, StudyConfig
 from coaltree.records.cost import Costs, future_costs, load_prices
@@ -26,8 +26,6 @@ from coaltree.records.outcomes import OutcomeSet, load_outcomes
 from coaltree.records.privacy import shown_count
 from coaltree.records.sources import HELD_OUT, import_csv, import_meds, import_synpuf, read_splits
 from coaltree.records.thresholds import check_overlap, find_thresholds
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

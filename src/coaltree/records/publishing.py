@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.records.privacy import (
     FEWEST,
     is_small,
@@ -21,8 +21,6 @@ from coaltree.records.privacy import (
 from coaltree.regression import scores
 from coaltree.regression.comparison import LEVEL, Comparison
 from coaltree.regression.table import Table
-
-Floats = npt.NDArray[np.float64]
 
 
 class ShownComparison(Comparison):

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Bools, Floats
 from coaltree.records.cohort import Cohort
 from coaltree.records.labels import Labels
 from coaltree.records.privacy import FEWEST, outcome_digits, rounded, score_digits, shown_count, shown_parts
@@ -19,9 +19,6 @@ from coaltree.records.publishing import calibration_rows, chosen_outcomes, shown
 from coaltree.regression import scores
 from coaltree.regression.comparison import Comparison
 from coaltree.regression.table import Table
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 AGE_BANDS = ((0, 18), (18, 40), (40, 55), (55, 65), (65, 75), (75, 200))
 N_RESAMPLES = 100

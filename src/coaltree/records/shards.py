@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Bools, Floats, Ints
 from coaltree.records.codes import BIRTH, DEATH, OBSERVATION_END
 from coaltree.records.generator import YEARS, CohortModel, draw_intensities
 from coaltree.records.vocabulary import ALSO, BILLING, COMPLICATIONS, DECOYS, DIABETES, OUTCOME_CODES
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 THRESHOLDS = ("2009-01-01", "2010-01-01")
 LOOKBACK, HORIZON = 183, 365  # days: [−183, 0) and [0, 365) around a threshold

@@ -12,8 +12,8 @@ import copy
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.inference import learn
 from coaltree.model.covariance import PooledWishart
 from coaltree.regression import coefficients
@@ -24,8 +24,6 @@ from coaltree.regression.leaves import move_leaf
 from coaltree.regression.likelihood import Likelihood, penalised_mode
 from coaltree.regression.prior import Hyper, Prior, precision
 from coaltree.regression.widths import move_common, move_widths
-
-Floats = npt.NDArray[np.float64]
 
 HMC, ALBERT_CHIB = "hmc", "albert-chib"
 METHODS = (HMC, ALBERT_CHIB)

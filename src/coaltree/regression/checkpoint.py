@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.errors import InputError
 from coaltree.inference.learn import Unknowns
 from coaltree.posterior import storage
 from coaltree.regression.chain import Chain, Moving
@@ -52,7 +53,7 @@ def read(path: str | os.PathLike[str], chains: list[Chain], key: str) -> None:
     """Bring fresh `chains` to where the file left them; ValueError if it is damaged or of another run."""
     parts = storage.read(path, KIND)
     if parts["key"] != key:
-        raise ValueError(
+        raise InputError(
             f"checkpoint {os.fspath(path)} belongs to other data, settings or random_state, or to an earlier version, "
             "which drew otherwise. Delete it, or pass another path."
         )

@@ -18,15 +18,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from coaltree.inference.heavy import SMALLEST_NOISE
 from coaltree.model.diffusion import log_likelihood
 from coaltree.regression.coefficients import Gaussian, Pilot, Point, approximate, evaluate, expansion
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.prior import Hyper, Prior, precision
-
-Floats = npt.NDArray[np.float64]
 
 # Standard deviation of a proposal in log s₀: as often timid as bold.
 STEPS = (0.3, 1.0)

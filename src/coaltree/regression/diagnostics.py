@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-Floats = npt.NDArray[np.float64]
+from coaltree._arrays import Floats
 
 # Chains are called unconverged if R̂ exceeds HIGH in more than a TOLERATED share of coefficients, or HIGHEST in any.
 # Of thousands of coefficients a few always look bad by chance, and R̂ of few draws says nothing.

@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from coaltree._arrays import Floats
+from coaltree.errors import InputError
+
 Columns = dict[str, npt.NDArray[Any]]
 
 NUMBER, TWO, MANY = "number", "two levels", "levels"
@@ -55,7 +57,7 @@ def columns_of(X: Any) -> Columns:
     names = [str(name) for name in X.columns]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise ValueError(f"X has the columns {listed(repeated)} more than once. Rename them.")
+        raise InputError(f"X has the columns {listed(repeated)} more than once. Rename them.")
     return {str(name): _column(X[name]) for name in X.columns}
 
 
@@ -122,7 +124,7 @@ class Column:
         if self.kind == NUMBER:
             if values.dtype.kind != "f":
                 example = next(value for value in values if value is not None)
-                raise ValueError(
+                raise InputError(
                     f"X column {self.name!r} held numbers when the model was fitted, and holds {example!r} now."
                 )
             absent = np.isnan(values)
@@ -132,7 +134,7 @@ class Column:
         position = {level: k for k, level in enumerate(self.levels)}
         unseen = sorted({cell for cell in cells if cell is not None and cell not in position})
         if unseen:
-            raise ValueError(
+            raise InputError(
                 f"X column {self.name!r} holds {listed(unseen)}, which the model has not seen: it knows "
                 f"{listed(self.levels)}. Recode such entries as one of these, or leave them empty (missing)."
             )
@@ -151,16 +153,16 @@ def _texts(values: npt.NDArray[Any]) -> list[str | None]:
 def _learn_column(name: str, values: npt.NDArray[Any]) -> Column:
     if values.dtype.kind == "f":
         if np.isinf(values).any():
-            raise ValueError(f"X column {name!r} holds infinite values. Correct them or leave the column out.")
+            raise InputError(f"X column {name!r} holds infinite values. Correct them or leave the column out.")
         absent = np.isnan(values)
         if absent.all():
-            raise ValueError(f"X column {name!r} holds no value at all. Leave it out.")
+            raise InputError(f"X column {name!r} holds no value at all. Leave it out.")
         return Column(name, NUMBER, float(np.median(values[~absent])), bool(absent.any()))
     cells = list(values)
     missing = any(cell is None for cell in cells)
     levels, counts = np.unique([cell for cell in cells if cell is not None], return_counts=True)
     if len(levels) > min(MOST_LEVELS, max(2, len(cells) // 2)):
-        raise ValueError(
+        raise InputError(
             f"X column {name!r} holds text of {len(levels)} levels in {len(cells)} rows, such as {listed(levels[:3])}: "
             f"too many to learn from, at most {MOST_LEVELS} and half the rows. Leave the column out, group its levels, "
             "or use it to name the rows."
@@ -193,14 +195,14 @@ class Encoding:
         """(N, encoded columns); columns are found by name, others are not looked at."""
         absent = [column.name for column in self.columns if column.name not in table]
         if absent:
-            raise ValueError(
+            raise InputError(
                 f"X lacks the columns {listed(absent)} that the model needs; it has {listed(table)}. Add them, empty "
                 "where nothing is known."
             )
         for column in self.columns:
             values = table[column.name]
             if values.dtype.kind == "f" and np.isinf(values).any():
-                raise ValueError(f"X column {column.name!r} holds infinite values. Correct them.")
+                raise InputError(f"X column {column.name!r} holds infinite values. Correct them.")
         return np.hstack([column.encode(table[column.name]) for column in self.columns])
 
     def needs(self) -> list[dict[str, str]]:
@@ -236,7 +238,7 @@ def _outcome(name: str, values: npt.NDArray[Any]) -> Floats:
         if wrong.any():
             shown = np.unique(values[wrong])
             many = ": counts and measurements are not modelled, make them yes or no by a threshold"
-            raise ValueError(
+            raise InputError(
                 f"Y must hold 0, 1 or NaN (no label), but outcome {name} holds "
                 f"{', '.join(f'{value:g}' for value in shown[:5])}{', …' if len(shown) > 5 else ''}. Use one 0/1 "
                 f"column an outcome{many if len(shown) > 1 else ''}."
@@ -245,7 +247,7 @@ def _outcome(name: str, values: npt.NDArray[Any]) -> Floats:
     lower = [None if value is None else str(value).lower() for value in values]
     unknown = sorted({cell for cell in lower if cell is not None and cell not in _YES | _NO})
     if unknown:
-        raise ValueError(
+        raise InputError(
             f"Y must hold 0 and 1, booleans or yes and no, but outcome {name} holds {listed(unknown)}. Use one 0/1 "
             "column an outcome, and nothing where it is not known."
         )

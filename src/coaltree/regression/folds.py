@@ -8,33 +8,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
+from coaltree.errors import InputError, InputTypeError
 from coaltree.randomness import RandomState, as_generator
 from coaltree.validation import check_count
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
-
-def check_outcomes(Y: Any, n_rows: int | None = None) -> FloatArray:
+def check_outcomes(Y: Any, n_rows: int | None = None) -> Floats:
     """Return Y as float (N, P) with entries 0, 1 or NaN; a single outcome may come as a vector."""
     try:
         array = np.asarray(Y, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"Y must be an array of 0, 1 and NaN: {error}.") from error
+        raise InputTypeError(f"Y must be an array of 0, 1 and NaN: {error}.") from error
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"Y must have shape (N, P), one column an outcome, got {np.shape(Y)}.")
+        raise InputError(f"Y must have shape (N, P), one column an outcome, got {np.shape(Y)}.")
     if n_rows is not None and len(array) != n_rows:
-        raise ValueError(f"Y must have one row for each of the {n_rows} rows of X, got {len(array)}.")
+        raise InputError(f"Y must have one row for each of the {n_rows} rows of X, got {len(array)}.")
     bad = np.argwhere(~((array == 0.0) | (array == 1.0) | np.isnan(array)))
     if len(bad):
         i, j = bad[0]
-        raise ValueError(f"Y must hold 0, 1 or NaN (no label), but Y[{i}, {j}] = {array[i, j]}: recode the outcome.")
+        raise InputError(f"Y must hold 0, 1 or NaN (no label), but Y[{i}, {j}] = {array[i, j]}: recode the outcome.")
     return array
 
 
-def stratified_folds(Y: npt.ArrayLike, n_folds: int = 10, random_state: RandomState = 0) -> IntArray:
+def stratified_folds(Y: npt.ArrayLike, n_folds: int = 10, random_state: RandomState = 0) -> Ints:
     """Deal rows into folds so that every fold has about its share of each outcome's events.
 
     Iterative stratification (Sechidis, Tsoumakas & Vlahavas 2011): the outcome with the fewest events that are still
@@ -59,7 +58,7 @@ def stratified_folds(Y: npt.ArrayLike, n_folds: int = 10, random_state: RandomSt
     n_rows = len(events)
     n_folds = check_count(n_folds, "n_folds", 2)
     if n_folds > n_rows:
-        raise ValueError(f"n_folds must be at most the number of rows, {n_rows}, got {n_folds}.")
+        raise InputError(f"n_folds must be at most the number of rows, {n_rows}, got {n_folds}.")
     rng = as_generator(random_state)
     folds = np.full(n_rows, -1, dtype=np.int64)
     lacking_rows = np.full(n_folds, n_rows / n_folds)
@@ -82,7 +81,7 @@ def stratified_folds(Y: npt.ArrayLike, n_folds: int = 10, random_state: RandomSt
     return folds
 
 
-def _fill(lacking: FloatArray, n_rows: int) -> IntArray:
+def _fill(lacking: Floats, n_rows: int) -> Ints:
     """Folds for `n_rows` rows without events: each goes to the fold that lacks most rows."""
     queue = [(-rows, fold) for fold, rows in enumerate(lacking.tolist())]
     heapq.heapify(queue)

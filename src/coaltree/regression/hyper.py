@@ -8,14 +8,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.inference import learn
 from coaltree.model.pooled import log_half_t
 from coaltree.model.slice import slice_step
 from coaltree.regression.prior import Hyper, Prior
-
-Floats = npt.NDArray[np.float64]
 
 
 def draw_spread(spread: float, level: Floats, scale: float, rng: np.random.Generator) -> float:

@@ -19,17 +19,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import kernel
 from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.regression.coefficients import Pilot, Point
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.prior import Hyper, Prior
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 N_PLACES = 16
 

@@ -13,13 +13,13 @@ import numpy.typing as npt
 from scipy.special import expit, logit
 from sklearn.base import BaseEstimator
 
+from coaltree._arrays import Floats
+from coaltree.errors import InputError
 from coaltree.randomness import RandomState, as_generator
 from coaltree.regression.folds import check_outcomes, stratified_folds
 from coaltree.regression.forest import grow_forest, log_odds
 from coaltree.regression.ridge import Ridge, crossfit_ridge
 from coaltree.validation import check_array
-
-Floats = npt.NDArray[np.float64]
 
 N_FOLDS = 5
 
@@ -57,7 +57,7 @@ class AllOutcomes(BaseEstimator):  # type: ignore[misc]
         """Log odds, (N, P)."""
         features = check_array(X, "X", 2)
         if features.shape[1] != self.n_features_in_:
-            raise ValueError(f"X must have the {self.n_features_in_} columns of fit, got {features.shape[1]}.")
+            raise InputError(f"X must have the {self.n_features_in_} columns of fit, got {features.shape[1]}.")
         out = np.tile(logit(self.rates_), (len(features), 1))
         if len(self.kept_):
             out[:, self.kept_] = self._logits(features)

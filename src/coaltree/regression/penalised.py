@@ -14,13 +14,11 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit, log_expit, log_ndtr, logit, ndtri
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import kernel
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 Link = Literal["logit", "probit"]
 
 LINKS: tuple[Link, ...] = ("logit", "probit")
@@ -42,27 +40,27 @@ _N_WORSE = 5  # penalties in a row without an improvement after which the path i
 class Scaling(NamedTuple):
     """Centre and scale of every feature, (K,); the scale of a constant feature is one."""
 
-    centre: FloatArray
-    scale: FloatArray
+    centre: Floats
+    scale: Floats
 
-    def apply(self, X: FloatArray) -> FloatArray:
+    def apply(self, X: Floats) -> Floats:
         """Standardised features behind a column of ones, (N, K+1)."""
         return np.column_stack([np.ones(len(X)), (X - self.centre) / self.scale])
 
 
-def scaling_of(X: FloatArray) -> Scaling:
+def scaling_of(X: Floats) -> Scaling:
     """Mean and standard deviation of every feature."""
     scale = X.std(axis=0)
     return Scaling(X.mean(axis=0), np.where(scale > 1e-12 * (1.0 + np.abs(X).max(axis=0)), scale, 1.0))
 
 
-def mean_loss(y: FloatArray, eta: FloatArray, link: Link) -> float:
+def mean_loss(y: Floats, eta: Floats, link: Link) -> float:
     """Mean of −log F(s η), the log loss in nats."""
     margin = (2.0 * y - 1.0) * eta
     return -float(np.mean(log_expit(margin) if link == "logit" else log_ndtr(margin)))
 
 
-def _derivatives(y: FloatArray, eta: FloatArray, link: Link) -> tuple[FloatArray, FloatArray]:
+def _derivatives(y: Floats, eta: Floats, link: Link) -> tuple[Floats, Floats]:
     """First and second derivative of every row's loss in η."""
     if link == "logit":
         rate = expit(eta)
@@ -74,14 +72,14 @@ def _derivatives(y: FloatArray, eta: FloatArray, link: Link) -> tuple[FloatArray
 
 
 def fit_coefficients(
-    X: FloatArray,
-    y: FloatArray,
+    X: Floats,
+    y: Floats,
     penalty: float,
     l1_ratio: float,
     link: Link = "logit",
-    start: FloatArray | None = None,
+    start: Floats | None = None,
     tolerance: float = _PRECISE,
-) -> FloatArray:
+) -> Floats:
     """Minimise f by (proximal) Newton steps with halving; return θ (K+1,).
 
     `X` (N, K+1) has a first column of ones, as `Scaling.apply` gives it; `y` (N,) holds zeros and ones, both present.
@@ -93,7 +91,7 @@ def fit_coefficients(
     ridge = np.full(len(theta), l2)
     ridge[0] = 0.0
 
-    def objective(theta: FloatArray, eta: FloatArray) -> float:
+    def objective(theta: Floats, eta: Floats) -> float:
         return mean_loss(y, eta, link) + 0.5 * float(ridge @ theta**2) + l1 * float(np.abs(theta[1:]).sum())
 
     eta = X @ theta
@@ -120,7 +118,7 @@ def fit_coefficients(
     return theta
 
 
-def base_rate_predictor(y: FloatArray, link: Link) -> float:
+def base_rate_predictor(y: Floats, link: Link) -> float:
     """Linear predictor of the mean of y."""
     rate = float(np.mean(y))
     return float(logit(rate) if link == "logit" else ndtri(rate))
@@ -128,7 +126,7 @@ def base_rate_predictor(y: FloatArray, link: Link) -> float:
 
 @kernel
 def descend(
-    hessian: FloatArray, linear: FloatArray, l1: float, l2: float, tolerance: float, max_sweeps: int, out: FloatArray
+    hessian: Floats, linear: Floats, l1: float, l2: float, tolerance: float, max_sweeps: int, out: Floats
 ) -> None:
     """Minimise ½ θᵀHθ − bᵀθ + Σ_{k ≥ 1} (l1 |θ_k| + ½ l2 θ_k²) by coordinate descent from `out` (K+1,), in place.
 
@@ -155,7 +153,7 @@ def descend(
             break
 
 
-def penalties(X: FloatArray, y: FloatArray, l1_ratio: float) -> FloatArray:
+def penalties(X: Floats, y: Floats, l1_ratio: float) -> Floats:
     """Grid of λ from the smallest that zeroes every coefficient, downwards."""
     largest = float(np.abs(X[:, 1:].T @ (y - y.mean())).max()) / len(y) if X.shape[1] > 1 else 0.0
     top = max(largest, 1e-8) / max(l1_ratio, _RIDGE_L1_RATIO)
@@ -163,9 +161,7 @@ def penalties(X: FloatArray, y: FloatArray, l1_ratio: float) -> FloatArray:
     return np.geomspace(top, span * top, _N_PENALTIES)
 
 
-def choose_penalty(
-    X: FloatArray, y: FloatArray, l1_ratios: tuple[float, ...], folds: IntArray
-) -> tuple[float, float, float]:
+def choose_penalty(X: Floats, y: Floats, l1_ratios: tuple[float, ...], folds: Ints) -> tuple[float, float, float]:
     """Penalty λ and l1_ratio with the lowest held-out log loss of the logistic regression, and that loss.
 
     `X` (N, K+1) as in `fit_coefficients`; `folds` (N,) numbers the held-out parts. Every part is fitted down the same
@@ -174,7 +170,7 @@ def choose_penalty(
     parts = [(X[folds != f], y[folds != f], X[folds == f], y[folds == f]) for f in np.unique(folds)]
     best = (np.inf, 0.0, 0.0)
     for l1_ratio in l1_ratios:
-        thetas: list[FloatArray | None] = [None] * len(parts)
+        thetas: list[Floats | None] = [None] * len(parts)
         lowest, n_worse = np.inf, 0
         for penalty in penalties(X, y, l1_ratio):
             total = 0.0

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Bools, Floats
+from coaltree.errors import InputError
 from coaltree.regression.encoding import as_outcomes, is_frame
 from coaltree.regression.likelihood import BLOCK, Likelihood, SparseLikelihood
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 # With a full Φ every iteration factorises a matrix of this size; beyond it takes seconds.
 LARGEST = 5000
@@ -74,13 +72,13 @@ def as_features(X: Any) -> Any:
         else:
             array = np.ascontiguousarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"X must be a table of numbers: {error}. Encode categories first.") from error
+        raise InputError(f"X must be a table of numbers: {error}. Encode categories first.") from error
     if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"X must be a table (N, K) with rows and columns, got shape {array.shape}.")
+        raise InputError(f"X must be a table (N, K) with rows and columns, got shape {array.shape}.")
     bad = ~np.isfinite(array.data if hasattr(array, "tocsr") else array)
     if bad.any():
         row, column = np.argwhere(~np.isfinite(dense(array)))[0]
-        raise ValueError(
+        raise InputError(
             f"X must be finite: {int(bad.sum())} entries are NaN or infinite, the first in row {row}, column {column}. "
             "Impute them first, for example with sklearn.impute.SimpleImputer."
         )
@@ -96,18 +94,18 @@ def as_labels(Y: Any, names: tuple[str, ...] | None = None) -> Floats:
         try:
             array = np.ascontiguousarray(Y, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"Y must hold 0, 1 or NaN (no label), one column an outcome: {error}.") from error
+            raise InputError(f"Y must hold 0, 1 or NaN (no label), one column an outcome: {error}.") from error
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"Y must be a table (N, P) with rows and columns, got shape {np.shape(Y)}.")
+        raise InputError(f"Y must be a table (N, P) with rows and columns, got shape {np.shape(Y)}.")
     wrong = ~((array == 0) | (array == 1) | np.isnan(array))
     if wrong.any():
         column = int(np.argmax(wrong.any(axis=0)))
         label = names[column] if names else f"{column}"
         values = np.unique(array[wrong[:, column], column])
         shown = ", ".join(f"{value:g}" for value in values[:5]) + (", …" if len(values) > 5 else "")
-        raise ValueError(
+        raise InputError(
             f"Y must hold 0, 1 or NaN (no label), but outcome {label} holds {shown}. Use one 0/1 column an outcome."
         )
     return array
@@ -121,11 +119,11 @@ def as_weights(sample_weight: Any, n: int) -> Floats:
     if weights.ndim == 0:
         weights = np.full(n, float(weights))
     if weights.shape != (n,):
-        raise ValueError(f"sample_weight must be one number a row of X ({n}), got shape {weights.shape}.")
+        raise InputError(f"sample_weight must be one number a row of X ({n}), got shape {weights.shape}.")
     if not np.all(np.isfinite(weights)) or np.any(weights < 0):
-        raise ValueError("sample_weight must be finite and not negative.")
+        raise InputError("sample_weight must be finite and not negative.")
     if not np.any(weights > 0):
-        raise ValueError("sample_weight must have a positive entry: all weights are zero.")
+        raise InputError("sample_weight must have a positive entry: all weights are zero.")
     return weights
 
 
@@ -143,7 +141,7 @@ def scale_features(X: Any, weights: Floats) -> Scaling:
         largest = np.abs(X).max(axis=0)
     width[width <= 1e-10 * np.maximum(np.abs(centre), largest)] = 0.0
     if not np.any(width > 0):
-        raise ValueError("X must have a column that varies: every one is constant.")
+        raise InputError("X must have a column that varies: every one is constant.")
     return Scaling(centre, width, X.shape[1])
 
 
@@ -167,7 +165,7 @@ def prepare(
     """Check everything, set aside outcomes with a single class, and build the likelihood."""
     features, labels = as_features(X), as_labels(Y, names)
     if features.shape[0] != len(labels):
-        raise ValueError(f"X and Y must have as many rows: {features.shape[0]} and {len(labels)}.")
+        raise InputError(f"X and Y must have as many rows: {features.shape[0]} and {len(labels)}.")
     weights = as_weights(sample_weight, len(labels))
     counted = weights > 0
     features, labels, weights = features[counted], labels[counted], weights[counted]
@@ -175,7 +173,7 @@ def prepare(
     ones, zeros = (labels == 1).sum(axis=0), (labels == 0).sum(axis=0)
     fitted = (ones > 0) & (zeros > 0)
     if not fitted.any():
-        raise ValueError(
+        raise InputError(
             "Y has no outcome with both classes, so there is nothing to fit: every column is all 0, all 1 or missing."
         )
     events = weights @ np.where(present, labels, 0.0)

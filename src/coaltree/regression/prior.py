@@ -37,8 +37,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree._compile import kernel
 from coaltree.inference.learn import Unknowns
 from coaltree.model.coalescent import sample_tree
@@ -47,8 +47,6 @@ from coaltree.model.diffusion import contrasts, sample_data
 from coaltree.model.family import sample_inverse_gamma
 from coaltree.model.pooled import sample_half_t
 from coaltree.regression.spherical import PooledSpherical
-
-Floats = npt.NDArray[np.float64]
 
 INTERCEPT_SD = 5.0
 # ν: how much alike the widths of features are.

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit, logit
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from coaltree._arrays import Floats, Ints
 
 # Prior variance of the linear predictor at each penalty.
 VARIANCES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)

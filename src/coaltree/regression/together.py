@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import kernel
 from coaltree.randomness import Stream, make_streams
 from coaltree.regression.coefficients import Point, evaluate
@@ -20,9 +20,6 @@ from coaltree.regression.leaves import N_PLACES, empty_places, regrafted, survey
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.prior import Hyper
 from coaltree.regression.widths import slice_width
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # Features whose widths are drawn in one go: their errors of l̂ add up.
 N_TOGETHER = 16

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln
 
+from coaltree._arrays import Bools, Floats
 from coaltree.inference import learn
 from coaltree.inference.heavy import SMALLEST_NOISE
 from coaltree.model.family import log_inverse_gamma, sample_inverse_gamma
@@ -25,8 +25,6 @@ from coaltree.regression.frame import Frame, WidePilot, blocks_of, make_basis, m
 from coaltree.regression.hyper import draw_hyper, log_joint
 from coaltree.regression.prior import DFS, Hyper, Prior, outcome_precision
 from coaltree.regression.together import move_effects, move_place
-
-Floats = npt.NDArray[np.float64]
 
 FIRST_STEPS = 4
 N_SWEEPS = 4
@@ -209,7 +207,7 @@ class WideChain(Chain):
         return hyper.widths**-2.0 / float(hyper.unknowns.covariance.values["variance"])
 
 
-def _where(chosen: npt.NDArray[np.bool_], new: Floats, old: Floats) -> Floats:
+def _where(chosen: Bools, new: Floats, old: Floats) -> Floats:
     """Rows of `new` where chosen."""
     return np.where(chosen if new.ndim == 1 else chosen[:, None], new, old)
 

@@ -20,8 +20,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
 from coaltree.model.covariance import PooledWishart
 from coaltree.model.pooled import log_half_t
@@ -30,9 +30,6 @@ from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.regression.coefficients import Pilot, Point, evaluate, expansion
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.prior import Hyper
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 FURTHEST = 20.0
 

@@ -6,20 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Bools, Floats
 from coaltree.regression.stacking import Stack
 from coaltree.report.blocks import code, table, text
 from coaltree.report.page import Block
 
-Floats = npt.NDArray[np.float64]
-
 MOST_FEATURES = 25  # in the table of those that matter
 
 
-def feature_rows(
-    draws: Floats, sure: npt.NDArray[np.bool_], features: Sequence[str], level: float
-) -> list[dict[str, Any]]:
+def feature_rows(draws: Floats, sure: Bools, features: Sequence[str], level: float) -> list[dict[str, Any]]:
     """Which of many features matter: their effects over all outcomes, largest first; draws (S, P, K) per deviation."""
     size = np.sqrt(np.mean(draws**2, axis=1))  # of every draw, over outcomes
     low, high = np.quantile(size, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
