@@ -15,7 +15,7 @@ changelog. Everything else that can be imported is internal: the API reference d
 and it changes without notice.
 
 Arguments after `*` are given by name. An `ArrayLike` is whatever `numpy.asarray` takes. `except coaltree.CoaltreeError`
-catches what the checks of arguments, tables, folders and records raise; each is a `ValueError` or a `TypeError` too.
+catches every error about what a caller gave; each is a `ValueError` or a `TypeError` too.
 """
 MODULES = {  # whether arguments are promised too, and not only names
     "results": True,

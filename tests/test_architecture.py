@@ -1,6 +1,7 @@
 """The rule of the layout: data flows in one direction, so a stage imports only from itself and from earlier ones."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,24 @@ def test_every_folder_is_a_stage():
 def test_files_are_short():
     lengths = {path: code.count("\n") for path, code in MODULES.items()}
     assert not {path: length for path, length in lengths.items() if length > LONGEST_FILE}
+
+
+# ---- one of each
+
+ALIASED = re.compile(r"npt\.NDArray\[np\.(float64|int64|bool_|int32|uint64|float32)\]")
+
+
+def plain_errors(code):
+    """Lines that raise a ValueError or a TypeError which is no CoaltreeError."""
+    raised = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Raise) and node.exc is not None]
+    return [node.lineno for node in raised if ast.unparse(node.exc).startswith(("ValueError(", "TypeError("))]
+
+
+def test_array_types_have_one_name():
+    assert not [path for path, code in MODULES.items() if path != "_arrays.py" and ALIASED.search(code)]
+    assert ALIASED.search("Floats = npt.NDArray[np.float64]")
+
+
+def test_errors_have_one_base_class():
+    assert not {path: found for path, code in MODULES.items() if (found := plain_errors(code))}
+    assert plain_errors("def f():\n    raise ValueError('no')") == [2]

@@ -174,7 +174,7 @@ def test_last_time_difference():
 )
 def test_bad_times(function, times, weights, message):
     with pytest.raises(ValueError, match=message):
-        function(SMALL, times, weights)
+        function(SMALL, times, weights=weights)
 
 
 def test_log_needs_positive_times():

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.tree import FloatArray, Tree, as_array, as_index
+from coaltree._arrays import Floats
+from coaltree.errors import InputError, InputTypeError
+from coaltree.tree import Tree, as_array, as_index
 
 Token = tuple[str, str, int]  # kind ("word", "quoted", "comment", or the mark itself), value, position in the text
 Label = tuple[str, str]  # kind and value: only bare integers can stand for unnamed leaves, '0' is a name
@@ -38,7 +40,7 @@ def error_at(text: str, position: int, message: str) -> ValueError:
 def scan(text: str) -> Iterator[Token]:
     """Cut text into labels, marks and comments; white space only separates."""
     if not isinstance(text, str):
-        raise TypeError(f"text must be a str, got {type(text).__name__}: read the file and decode it first.")
+        raise InputTypeError(f"text must be a str, got {type(text).__name__}: read the file and decode it first.")
     for match in TOKEN.finditer(text):
         kind, value, position = match.lastgroup, match.group(), match.start()
         if kind == "mark":
@@ -128,7 +130,7 @@ def parse(tokens: Iterable[Token], text: str) -> Nodes:
     if groups:
         raise error_at(text, groups[-1][0], "Unbalanced parentheses: this '(' is never closed")
     if not nodes.pairs:
-        raise ValueError("The text is empty: expected a tree such as '(a:1,b:1);'.")
+        raise InputError("The text is empty: expected a tree such as '(a:1,b:1);'.")
     raise error_at(text, len(text), "The tree does not end: add a ';'")
 
 
@@ -151,7 +153,7 @@ def _as_pair(members: list[int], text: str, opening: int) -> tuple[int, int]:
     return members[0], members[1]
 
 
-def build(nodes: Nodes, text: str, names: Iterable[str] | None, tolerance: float) -> tuple[Tree, FloatArray]:
+def build(nodes: Nodes, text: str, names: Iterable[str] | None, tolerance: float) -> tuple[Tree, Floats]:
     """Make a tree of parsed nodes; also return the numbers that label its merges, nan where there is none."""
     leaves = [i for i, pair in enumerate(nodes.pairs) if pair is None]
     inner = [i for i, pair in enumerate(nodes.pairs) if pair is not None]
@@ -159,7 +161,7 @@ def build(nodes: Nodes, text: str, names: Iterable[str] | None, tolerance: float
         raise error_at(text, nodes.positions[0], "A tree needs at least two leaves, as in '(a:1,b:1);'")
     labels = [nodes.labels[i] for i in leaves]
     if isinstance(names, str):
-        raise TypeError("names must be an iterable of strings, got one string.")
+        raise InputTypeError("names must be an iterable of strings, got one string.")
     if names is not None:
         names = list(names)
     elif not are_numbers(labels):
@@ -189,11 +191,11 @@ def _leaf_ids(nodes: Nodes, leaves: list[int], text: str, names: Sequence[str] |
         seen.add(name)
         ids.append(int(name) if known is None else known[name])
     if names is not None and len(names) != len(seen):
-        raise ValueError(f"The tree has {len(seen)} leaves, but {len(names)} names are given: give one a leaf.")
+        raise InputError(f"The tree has {len(seen)} leaves, but {len(names)} names are given: give one a leaf.")
     return ids
 
 
-def _times(nodes: Nodes, text: str, tolerance: float) -> FloatArray:
+def _times(nodes: Nodes, text: str, tolerance: float) -> Floats:
     """Return node times, shape (2n−1,), from the branch lengths of an ultrametric tree.
 
     Both children of a node give its time. The sum of child time and length is exact for a child at time 0 and
@@ -242,7 +244,7 @@ def write(
     marks = [""] * (n - 1) if support is None else _as_text(as_column(support, "support", n - 1, "merge"), digits)
     if notes is not None:
         if len(notes) != n - 1 or any("]" in note for note in notes):
-            raise ValueError(f"notes must be {n - 1} texts, one a merge, without ']'.")
+            raise InputError(f"notes must be {n - 1} texts, one a merge, without ']'.")
         marks = [f"{mark}[{note}]" for mark, note in zip(marks, notes, strict=True)]
     children = tree.children.tolist()
     pieces: list[str] = []
@@ -260,19 +262,19 @@ def write(
     return "".join(pieces)
 
 
-def _as_text(values: FloatArray, digits: int | None) -> list[str]:
+def _as_text(values: Floats, digits: int | None) -> list[str]:
     if digits is None:
         return [repr(value) for value in values.tolist()]
     if as_index(digits, "digits") < 1:
-        raise ValueError(f"digits must be at least 1, got {digits}.")
+        raise InputError(f"digits must be at least 1, got {digits}.")
     return [f"{value:.{digits}g}" for value in values.tolist()]
 
 
-def as_column(values: npt.ArrayLike, name: str, length: int, per: str) -> FloatArray:
+def as_column(values: npt.ArrayLike, name: str, length: int, per: str) -> Floats:
     """Check one finite number a merge or a tree."""
     array = as_array(values, name, "iuf", f"real numbers of shape ({length},)").astype(np.float64)
     if array.shape != (length,):
-        raise ValueError(f"{name} must have shape ({length},), one number a {per}, got {array.shape}.")
+        raise InputError(f"{name} must have shape ({length},), one number a {per}, got {array.shape}.")
     if not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite, but holds nan or inf.")
+        raise InputError(f"{name} must be finite, but holds nan or inf.")
     return array

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.errors import InputError
+
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -25,13 +27,13 @@ def decode(data: bytes) -> npt.NDArray[Any]:
         with warnings.catch_warnings(action="error"):
             shape, fortran_order, dtype = _HEADERS[np.lib.format.read_magic(stream)](stream)
     except Exception as error:  # numpy evaluates the header as a literal, which fails in many ways
-        raise ValueError("it has no header of a numpy array") from error
+        raise InputError("it has no header of a numpy array") from error
     if dtype.hasobject:
-        raise ValueError("it holds Python objects, which are never read")
+        raise InputError("it holds Python objects, which are never read")
     body = memoryview(data)[stream.tell() :]
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(body):
-        raise ValueError(f"it has {len(body)} bytes and its shape {shape} of type {dtype} needs another number")
+        raise InputError(f"it has {len(body)} bytes and its shape {shape} of type {dtype} needs another number")
     try:
         return np.ndarray(shape, dtype, body, order="F" if fortran_order else "C").copy()
     except (ValueError, TypeError) as error:  # more dimensions than numpy has, or elements of no size
-        raise ValueError(f"its shape {shape} of type {dtype} is not that of an array") from error
+        raise InputError(f"its shape {shape} of type {dtype} is not that of an array") from error

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from coaltree.cells import NUMBER
+from coaltree.errors import InputError
 from coaltree.frame import Column, Frame
 
 COMPONENTS = "X_pca"
@@ -25,13 +26,13 @@ def table_of(data: Any, representation: str | None = None) -> tuple[Frame, str]:
         representation = COMPONENTS
     if representation is not None:
         if representation not in data.obsm:
-            raise ValueError(f"representation must be one of obsm: {', '.join(data.obsm) or 'it is empty'}.")
+            raise InputError(f"representation must be one of obsm: {', '.join(data.obsm) or 'it is empty'}.")
         values, prefix = np.asarray(data.obsm[representation], dtype=np.float64), representation.removeprefix("X_")
         names = [f"{prefix}{j + 1}" for j in range(values.shape[1])]
         told = f"Clustered by obsm[{representation!r}], {values.shape[1]} components."
     else:
         if data.shape[1] > MOST_GENES:
-            raise ValueError(
+            raise InputError(
                 f"The AnnData has {data.shape[1]:,} variables and no obsm['X_pca']. Reduce it first, as with "
                 "scanpy.pp.pca, or name a representation."
             )

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from coaltree._arrays import Floats
 
 NUMBER, BOOLEAN, CATEGORY, ORDERED, TEXT, DATE = "number", "boolean", "category", "ordered", "text", "date"
 # Marks of a missing value, in lower case; among texts "none" may be a level, and only the others count.

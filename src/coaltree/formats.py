@@ -15,6 +15,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree._newick import (
     NUMBER,
     Label,
@@ -29,14 +30,15 @@ from coaltree._newick import (
     scan,
     write,
 )
-from coaltree.tree import FloatArray, Tree, as_array
+from coaltree.errors import InputError
+from coaltree.tree import Tree, as_array
 
 LEFT, RIGHT, HEIGHT, SIZE = range(4)  # the columns of a linkage matrix
 
 _WEIGHT = re.compile(rf"\[&W\s+({NUMBER.pattern})\s*(?:/\s*({NUMBER.pattern})\s*)?\]", re.IGNORECASE)
 
 
-def to_linkage(tree: Tree) -> FloatArray:
+def to_linkage(tree: Tree) -> Floats:
     """Return a scipy linkage matrix, shape (n−1, 4): left, right, merge time, number of leaves.
 
     The height of a merge is its time, so `scipy.cluster.hierarchy.cophenet` gives `tree.cophenetic()`.
@@ -56,25 +58,25 @@ def from_linkage(Z: npt.ArrayLike, names: Iterable[str] | None = None) -> Tree:
     """
     rows = as_array(Z, "Z", "iuf", "a scipy linkage matrix of shape (n − 1, 4)").astype(np.float64)
     if rows.ndim != 2 or rows.shape[1] != 4 or len(rows) == 0:
-        raise ValueError(f"Z must be a scipy linkage matrix of shape (n − 1, 4), n ≥ 2, got {rows.shape}.")
+        raise InputError(f"Z must be a scipy linkage matrix of shape (n − 1, 4), n ≥ 2, got {rows.shape}.")
     if not np.isfinite(rows).all():
-        raise ValueError("Z must be finite, but holds nan or inf: remove missing values from the data first.")
+        raise InputError("Z must be finite, but holds nan or inf: remove missing values from the data first.")
     if (np.diff(rows[:, HEIGHT]) < 0).any():
-        raise ValueError(
+        raise InputError(
             "Z must have non-decreasing heights (column 2). Centroid and median linkage invert merges: "
             "use method='average', 'complete', 'single' or 'ward'."
         )
     pairs = rows[:, [LEFT, RIGHT]]
     if (pairs != np.floor(pairs)).any() or pairs.min() < 0 or pairs.max() >= 2 * len(rows):
-        raise ValueError(f"Z must hold nodes between 0 and {2 * len(rows) - 1} in columns 0 and 1.")
+        raise InputError(f"Z must hold nodes between 0 and {2 * len(rows) - 1} in columns 0 and 1.")
     try:
         tree = Tree(pairs.astype(np.int64), rows[:, HEIGHT], names=names)
     except ValueError as error:
-        raise ValueError(f"Z and names do not make a tree: {error}") from None
+        raise InputError(f"Z and names do not make a tree: {error}") from None
     wrong = np.flatnonzero(tree.sizes() != rows[:, SIZE])
     if wrong.size:
         k = int(wrong[0])
-        raise ValueError(f"Z[{k}, 3] must count the {tree.sizes()[k]} leaves under merge {k}, got {rows[k, SIZE]:g}.")
+        raise InputError(f"Z[{k}, 3] must count the {tree.sizes()[k]} leaves under merge {k}, got {rows[k, SIZE]:g}.")
     return tree
 
 
@@ -130,7 +132,7 @@ def from_newick(text: str, names: Iterable[str] | None = None, *, tolerance: flo
 
 def newick_with_support(
     text: str, names: Iterable[str] | None = None, *, tolerance: float = 1e-5
-) -> tuple[Tree, FloatArray]:
+) -> tuple[Tree, Floats]:
     """Read one tree and the numbers that label its inner nodes, shape (n − 1,), nan where there is none."""
     tokens = scan(text)
     nodes = parse(tokens, text)
@@ -162,16 +164,16 @@ def to_nexus(
     """
     trees = [trees] if isinstance(trees, Tree) else list(trees)
     if not trees:
-        raise ValueError("trees must hold at least one tree.")
+        raise InputError("trees must hold at least one tree.")
     if len({tree.leaf_names for tree in trees}) > 1 or len({tree.names is None for tree in trees}) > 1:
-        raise ValueError("trees must have the same names in the same order: write others to another file.")
+        raise InputError("trees must have the same names in the same order: write others to another file.")
     marks = [""] * len(trees)
     if notes is not None and len(notes) != len(trees):
-        raise ValueError(f"notes must hold one sequence a tree, {len(trees)} in all, got {len(notes)}.")
+        raise InputError(f"notes must hold one sequence a tree, {len(trees)} in all, got {len(notes)}.")
     if weights is not None:
         checked = as_column(weights, "weights", len(trees), "tree")
         if (checked < 0).any():
-            raise ValueError(f"weights must be ≥ 0, got {checked.min()}.")
+            raise InputError(f"weights must be ≥ 0, got {checked.min()}.")
         marks = [f"[&W {weight!r}] " for weight in checked.tolist()]
     labels = _labels(trees[0])
     keys = [str(i) for i in range(1, len(labels) + 1)]
@@ -194,11 +196,11 @@ def from_nexus(text: str, tolerance: float = 1e-5) -> list[Tree]:
     return nexus_with_weights(text, tolerance)[0]
 
 
-def nexus_with_weights(text: str, tolerance: float = 1e-5) -> tuple[list[Tree], FloatArray]:
+def nexus_with_weights(text: str, tolerance: float = 1e-5) -> tuple[list[Tree], Floats]:
     """Read every tree of a Nexus file and its weight, `[&W x]` or `[&W x/y]`, 1 where there is none."""
     tokens = scan(text)
     if next(tokens, ("", "", 0))[1].upper() != "#NEXUS":
-        raise ValueError("The text must start with #NEXUS: for Newick text use from_newick.")
+        raise InputError("The text must start with #NEXUS: for Newick text use from_newick.")
     taxa: list[Label] = []
     translate: dict[str, Label] = {}
     trees, weights = [], []
@@ -217,7 +219,7 @@ def nexus_with_weights(text: str, tolerance: float = 1e-5) -> tuple[list[Tree], 
             trees.append(_named_tree(nodes, translate, taxa or list(translate.values()), text, tolerance))
             weights.append(_weight(command, text))
     if not trees:
-        raise ValueError("The text holds no tree: expected a command 'TREE name = (…);'.")
+        raise InputError("The text holds no tree: expected a command 'TREE name = (…);'.")
     return trees, np.array(weights, dtype=np.float64)
 
 

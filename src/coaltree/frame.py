@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree import cells
+from coaltree._arrays import Floats
 from coaltree.cells import BOOLEAN, CATEGORY, DATE, NUMBER, ORDERED, TEXT, Parsed
-
-Floats = npt.NDArray[np.float64]
+from coaltree.errors import InputError
 
 __all__ = [
     "BOOLEAN",
@@ -112,7 +112,7 @@ def as_frame(X: Any) -> Frame:
         return _from_pandas(X.to_pandas())
     array = np.asarray(X)
     if array.ndim != 2:
-        raise ValueError(f"X must be a table with 2 dimensions, got shape {array.shape}.")
+        raise InputError(f"X must be a table with 2 dimensions, got shape {array.shape}.")
     names = [f"column {j + 1}" for j in range(array.shape[1])]
     columns = [read_column(name, array[:, j]) for j, name in enumerate(names)]
     return Frame(tuple(columns), len(array))

@@ -12,12 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
+from coaltree.errors import InputError
 from coaltree.tree import Tree
 from coaltree.validation import as_floats
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 MIXED = -1
 
@@ -25,8 +24,8 @@ MIXED = -1
 class AriCurve(NamedTuple):
     """Adjusted Rand index of every cut: `n_clusters` (n,) = 1 … n and `ari` (n,)."""
 
-    n_clusters: IntArray
-    ari: FloatArray
+    n_clusters: Ints
+    ari: Floats
 
 
 class Errors(NamedTuple):
@@ -60,7 +59,7 @@ def subtree_score(tree: Tree, labels: npt.ArrayLike) -> float:
     """
     codes, n_classes = _encode(tree, labels)
     if n_classes == tree.n_leaves:
-        raise ValueError(
+        raise InputError(
             "labels put every observation in a class of its own, so the subtree score is 0/0; "
             "pass labels in which at least one class has two members."
         )
@@ -102,7 +101,7 @@ def ari_auc(tree: Tree, labels: npt.ArrayLike) -> float:
 
 
 @kernel
-def _count_pure(children: IntArray, codes: IntArray) -> int:
+def _count_pure(children: Ints, codes: Ints) -> int:
     """Count the internal nodes whose leaves share one class."""
     n = codes.size
     node_class = np.full(2 * n - 1, MIXED, dtype=np.int64)
@@ -122,7 +121,7 @@ def _pairs(count: int) -> float:
 
 
 @inline
-def _move(state_table: IntArray, state_sums: FloatArray, vote: int, counts: IntArray, row: int, sign: int) -> None:
+def _move(state_table: Ints, state_sums: Floats, vote: int, counts: Ints, row: int, sign: int) -> None:
     """Add (sign +1) or remove (−1) a cluster's class counts in row `vote` of the table of votes and classes.
 
     `state_sums` holds Σ pairs over the cells and Σ pairs over the row totals; both are kept current.
@@ -139,7 +138,7 @@ def _move(state_table: IntArray, state_sums: FloatArray, vote: int, counts: IntA
 
 
 @kernel
-def _ari_by_merge(children: IntArray, codes: IntArray, n_classes: int) -> FloatArray:
+def _ari_by_merge(children: Ints, codes: Ints, n_classes: int) -> Floats:
     """Return the adjusted Rand index after 0, 1 … n − 1 merges, shape (n,)."""
     n = codes.size
     # A merged cluster reuses the row of its first child: n rows are enough for 2n − 1 nodes.
@@ -178,22 +177,22 @@ def _ari_by_merge(children: IntArray, codes: IntArray, n_classes: int) -> FloatA
     return ari
 
 
-def _encode(tree: Tree, labels: npt.ArrayLike) -> tuple[IntArray, int]:
+def _encode(tree: Tree, labels: npt.ArrayLike) -> tuple[Ints, int]:
     """Return integer codes 0 … K − 1 in sorted order of the classes, and K ≥ 2."""
     values = np.asarray(labels)
     if values.shape != (tree.n_leaves,):
-        raise ValueError(
+        raise InputError(
             f"labels must be one class per leaf, shape ({tree.n_leaves},), got shape {values.shape}; "
             "list them in the order of the tree's leaves."
         )
     if values.dtype.kind == "f" and np.isnan(values).any():
-        raise ValueError("labels contain NaN; give every observation a class or drop it before building the tree.")
+        raise InputError("labels contain NaN; give every observation a class or drop it before building the tree.")
     try:
         classes, codes = np.unique(values, return_inverse=True)
     except TypeError as error:
-        raise ValueError("labels mix types that cannot be sorted; convert them all to str or int.") from error
+        raise InputError("labels mix types that cannot be sorted; convert them all to str or int.") from error
     if classes.size < 2:
-        raise ValueError("labels hold a single class; scores against labels need at least two classes.")
+        raise InputError("labels hold a single class; scores against labels need at least two classes.")
     return codes.astype(np.int64), int(classes.size)
 
 
@@ -223,7 +222,7 @@ def merge_time_errors(truth: Tree, times: npt.ArrayLike, *, weights: npt.ArrayLi
     sampled, share = _weighted_times(truth, times, weights)
     for name, values in (("truth.times", truth.times), ("times", sampled)):
         if (values <= 0.0).any():
-            raise ValueError(f"{name} must be positive for errors of log t; drop duplicated observations first.")
+            raise InputError(f"{name} must be positive for errors of log t; drop duplicated observations first.")
     return _errors(share @ np.log(sampled) - np.log(truth.times))
 
 
@@ -245,12 +244,12 @@ def distance_errors(truth: Tree, cophenetic: npt.ArrayLike) -> Errors:
     estimate = as_floats(cophenetic, "cophenetic")
     n = truth.n_leaves
     if estimate.shape != (n, n):
-        raise ValueError(
+        raise InputError(
             f"cophenetic must be the square matrix of merge times, shape ({n}, {n}), got {estimate.shape}; "
             "pass tree.cophenetic() or posterior.cophenetic()."
         )
     if not np.isfinite(estimate).all():
-        raise ValueError("cophenetic must be finite; it holds NaN or infinite values.")
+        raise InputError("cophenetic must be finite; it holds NaN or infinite values.")
     upper = np.triu_indices(n, 1)
     return _errors(estimate[upper] - truth.cophenetic()[upper])
 
@@ -264,28 +263,28 @@ def last_time_difference(truth: Tree, times: npt.ArrayLike, *, weights: npt.Arra
     return float(truth.times[-1] - share @ sampled[:, -1])
 
 
-def _weighted_times(truth: Tree, times: npt.ArrayLike, weights: npt.ArrayLike | None) -> tuple[FloatArray, FloatArray]:
+def _weighted_times(truth: Tree, times: npt.ArrayLike, weights: npt.ArrayLike | None) -> tuple[Floats, Floats]:
     """Return times as (M, n−1) and weights as (M,) summing to one, or say what is wrong with them."""
     sampled = np.atleast_2d(as_floats(times, "times"))
     if sampled.ndim != 2 or sampled.shape[1] != truth.n_leaves - 1 or len(sampled) == 0:
-        raise ValueError(
+        raise InputError(
             f"times must have shape (M, {truth.n_leaves - 1}) or ({truth.n_leaves - 1},), "
             f"one column per merge of truth, got {np.shape(times)}."
         )
     if not np.isfinite(sampled).all():
-        raise ValueError("times must be finite; they hold NaN or infinite values.")
+        raise InputError("times must be finite; they hold NaN or infinite values.")
     if weights is None:
         return sampled, np.full(len(sampled), 1.0 / len(sampled))
     share = as_floats(weights, "weights")
     if share.shape != (len(sampled),):
-        raise ValueError(f"weights must have shape ({len(sampled)},), one per row of times, got {share.shape}.")
+        raise InputError(f"weights must have shape ({len(sampled)},), one per row of times, got {share.shape}.")
     if not (np.isfinite(share).all() and (share >= 0.0).all() and share.any()):
-        raise ValueError("weights must be finite, non-negative and not all zero.")
+        raise InputError("weights must be finite, non-negative and not all zero.")
     share /= share.max()  # so that no sum of them overflows
     return sampled, share / share.sum()
 
 
-def _errors(difference: FloatArray) -> Errors:
+def _errors(difference: Floats) -> Errors:
     size = np.abs(difference)
     with np.errstate(over="ignore"):  # squares of differences beyond 1e154 are infinite
         return Errors(float((size**2).mean()), float(size.mean()), float(size.max()))
@@ -330,7 +329,7 @@ def kuhner_felsenstein(a: Tree, b: Tree) -> float:
     return float(largest * np.sqrt(np.sum((lengths / largest) ** 2))) if largest > 0 else 0.0
 
 
-def _branch_lengths(tree: Tree) -> FloatArray:
+def _branch_lengths(tree: Tree) -> Floats:
     """Length of the branch above every node, (2n−1,); zero above the root."""
     times = tree.node_times()
     lengths = np.zeros_like(times)
@@ -338,19 +337,19 @@ def _branch_lengths(tree: Tree) -> FloatArray:
     return lengths
 
 
-def _leaf_positions(a: Tree, b: Tree) -> IntArray:
+def _leaf_positions(a: Tree, b: Tree) -> Ints:
     """Return where each leaf of `a` is in `b`, matched by name when both trees have names, (n,)."""
     if a.n_leaves != b.n_leaves:
-        raise ValueError(f"a has {a.n_leaves} leaves and b has {b.n_leaves}; compare trees over the same leaves.")
+        raise InputError(f"a has {a.n_leaves} leaves and b has {b.n_leaves}; compare trees over the same leaves.")
     if a.names is None or b.names is None:
         return np.arange(a.n_leaves)
     position = {name: i for i, name in enumerate(b.names)}
     if set(a.names) != set(position):
-        raise ValueError("a and b must have the same leaf names; rename or prune their leaves.")
+        raise InputError("a and b must have the same leaf names; rename or prune their leaves.")
     return np.array([position[name] for name in a.names])
 
 
-def _matching_clades(a: Tree, b: Tree) -> IntArray:
+def _matching_clades(a: Tree, b: Tree) -> Ints:
     """Index in `a` of every clade of `b`, −1 where `a` does not have it, (n−1,).
 
     Number the leaves along a drawing of `a`: its clades are intervals. A clade of `b` is in `a` exactly when
@@ -372,7 +371,7 @@ def _matching_clades(a: Tree, b: Tree) -> IntArray:
 
 
 @kernel
-def _spans(children: IntArray, rank: IntArray) -> tuple[IntArray, IntArray]:
+def _spans(children: Ints, rank: Ints) -> tuple[Ints, Ints]:
     """Lowest and highest leaf rank below every internal node, two arrays (n−1,)."""
     n = rank.size
     low, high = np.empty(2 * n - 1, np.int64), np.empty(2 * n - 1, np.int64)

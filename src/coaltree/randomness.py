@@ -11,11 +11,12 @@ import math
 import numbers
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Words
 from coaltree._compile import inline
+from coaltree.errors import InputError, InputTypeError
 
-Stream = npt.NDArray[np.uint64]
+Stream = Words
 RandomState = None | int | np.random.Generator | np.random.RandomState | np.random.SeedSequence
 
 
@@ -27,11 +28,11 @@ def as_generator(random_state: RandomState = None) -> np.random.Generator:
         return np.random.Generator(np.random.PCG64(random_state.randint(0, 2**31, size=8)))
     if isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool):
         if int(random_state) < 0:
-            raise ValueError(f"random_state must be a non-negative integer, got {random_state}.")
+            raise InputError(f"random_state must be a non-negative integer, got {random_state}.")
         return np.random.default_rng(int(random_state))
     if random_state is None or isinstance(random_state, np.random.SeedSequence):
         return np.random.default_rng(random_state)
-    raise TypeError(
+    raise InputTypeError(
         "random_state must be None, an int, a numpy Generator, RandomState or SeedSequence, "
         f"got {type(random_state).__name__}."
     )

@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from coaltree import _npy, cells
+from coaltree._arrays import Floats
 from coaltree.cells import NUMBER
 from coaltree.errors import TableError
 from coaltree.frame import Column, Frame, as_frame, from_parsed, listed
-
-Floats = npt.NDArray[np.float64]
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".tab", ".txt")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet", ".pq", ".feather", ".xlsx", ".h5ad", ".npy")

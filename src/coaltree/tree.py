@@ -22,17 +22,16 @@ from typing import Any, NamedTuple, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
+from coaltree._arrays import Bools, Floats, Ints
+from coaltree.errors import InputError, InputTypeError
 
 
 class _Layout(NamedTuple):
     """Where every node lies in a drawing without crossings."""
 
-    order: IntArray  # (n,) the leaf at each position
-    start: IntArray  # (2n−1,) the first position of each node
-    size: IntArray  # (2n−1,) how many leaves each node has
+    order: Ints  # (n,) the leaf at each position
+    start: Ints  # (2n−1,) the first position of each node
+    size: Ints  # (2n−1,) how many leaves each node has
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -71,8 +70,8 @@ class Tree:
     '(c:1.0,(a:0.5,b:0.5):0.5);'
     """
 
-    children: IntArray
-    times: FloatArray
+    children: Ints
+    times: Floats
     names: tuple[str, ...] | None
 
     def __init__(self, children: npt.ArrayLike, times: npt.ArrayLike, names: Iterable[str] | None = None) -> None:
@@ -94,46 +93,46 @@ class Tree:
 
     # ---- nodes
 
-    def parents(self) -> IntArray:
+    def parents(self) -> Ints:
         """Return the parent of every node, shape (2n−1,), with −1 at the root."""
         n = self.n_leaves
         parents = np.full(2 * n - 1, -1, dtype=np.int64)
         parents[self.children] = np.arange(n, 2 * n - 1)[:, None]
         return parents
 
-    def node_times(self) -> FloatArray:
+    def node_times(self) -> Floats:
         """Return the time of every node, shape (2n−1,), zero at the leaves."""
         return np.concatenate([np.zeros(self.n_leaves), self.times])
 
-    def sizes(self) -> IntArray:
+    def sizes(self) -> Ints:
         """Return the number of leaves under each merge, shape (n−1,)."""
         return self._layout.size[self.n_leaves :].copy()
 
-    def leaves(self, node: SupportsIndex) -> IntArray:
+    def leaves(self, node: SupportsIndex) -> Ints:
         """Return the sorted leaf indices under a node (0 … 2n−2); a leaf is under itself."""
         node = as_index(node, "node")
         if not 0 <= node <= 2 * self.n_leaves - 2:
-            raise ValueError(
+            raise InputError(
                 f"node must be between 0 and {2 * self.n_leaves - 2} (the root) "
                 f"for a tree with {self.n_leaves} leaves, got {node}."
             )
         order, start, size = self._layout
         return np.sort(order[start[node] : start[node] + size[node]])
 
-    def leaf_order(self) -> IntArray:
+    def leaf_order(self) -> Ints:
         """Return a drawing order of the leaves, shape (n,), in which every clade is contiguous."""
         return self._layout.order.copy()
 
     # ---- clades and distances
 
-    def clades(self) -> BoolArray:
+    def clades(self) -> Bools:
         """Return the membership matrix, shape (n−1, n): entry (k, i) says if leaf i is under merge k."""
         n = self.n_leaves
         _, start, size = self._layout
         position, first = start[:n], start[n:, None]
         return (first <= position) & (position < first + size[n:, None])
 
-    def cophenetic(self) -> FloatArray:
+    def cophenetic(self) -> Floats:
         """Return the time at which each pair of leaves merges, shape (n, n), with a zero diagonal."""
         n = self.n_leaves
         gap_times = np.zeros(n)
@@ -145,7 +144,7 @@ class Tree:
         position = self._layout.start[:n]
         return upper[np.ix_(position, position)]
 
-    def cut(self, n_clusters: SupportsIndex | None = None, time: float | None = None) -> IntArray:
+    def cut(self, n_clusters: SupportsIndex | None = None, time: float | None = None) -> Ints:
         """Cut the tree into flat clusters, by their number or at a time.
 
         Parameters
@@ -162,13 +161,13 @@ class Tree:
         """
         n = self.n_leaves
         if (n_clusters is None) == (time is None):
-            raise ValueError("cut needs exactly one of n_clusters and time: give one, leave out the other.")
+            raise InputError("cut needs exactly one of n_clusters and time: give one, leave out the other.")
         if time is not None:
             n_merged = int(np.searchsorted(self.times, _as_time(time), side="right"))
         else:
             n_merged = n - as_index(n_clusters, "n_clusters")
             if not 0 <= n_merged < n:
-                raise ValueError(f"n_clusters must be between 1 and {n}, the number of leaves, got {n_clusters}.")
+                raise InputError(f"n_clusters must be between 1 and {n}, the number of leaves, got {n_clusters}.")
         borders = np.zeros(n, dtype=np.int64)
         borders[self._gaps()[n_merged:]] = 1
         cluster = np.cumsum(borders)[self._layout.start[:n]]
@@ -188,13 +187,13 @@ class Tree:
         starts, sizes = np.array(start, dtype=np.int64), np.array(size, dtype=np.int64)
         return _Layout(np.argsort(starts[:n]), starts, sizes)
 
-    def _gaps(self) -> IntArray:
+    def _gaps(self) -> Ints:
         """Return the position where the right side of each merge starts, shape (n−1,): 1 … n−1, each once."""
         return self._layout.start[self.children[:, 1]]
 
     # ---- formats
 
-    def to_linkage(self) -> FloatArray:
+    def to_linkage(self) -> Floats:
         """Return a scipy linkage matrix, shape (n−1, 4); see `coaltree.formats.to_linkage`."""
         from coaltree import formats
 
@@ -233,7 +232,7 @@ class Tree:
 
         trees = formats.from_nexus(text, tolerance=tolerance)
         if len(trees) != 1:
-            raise ValueError(f"The text holds {len(trees)} trees: read it with coaltree.formats.from_nexus.")
+            raise InputError(f"The text holds {len(trees)} trees: read it with coaltree.formats.from_nexus.")
         return trees[0]
 
     # ---- identity
@@ -257,7 +256,7 @@ class Tree:
     def __hash__(self) -> int:
         return hash((np.sort(self.children, axis=1).tobytes(), self.times.tobytes(), self.names))
 
-    def __reduce__(self) -> tuple[type[Tree], tuple[IntArray, FloatArray, tuple[str, ...] | None]]:
+    def __reduce__(self) -> tuple[type[Tree], tuple[Ints, Floats, tuple[str, ...] | None]]:
         # Unpickled arrays are writeable, so copies are made anew and checked and frozen again.
         return Tree, (self.children, self.times, self.names)
 
@@ -272,16 +271,16 @@ def as_array(value: npt.ArrayLike, name: str, kinds: str, wanted: str) -> npt.ND
     try:
         array = np.array(value)
     except ValueError as error:
-        raise ValueError(f"{name} must be {wanted}, but numpy cannot make an array of it: {error}") from None
+        raise InputError(f"{name} must be {wanted}, but numpy cannot make an array of it: {error}") from None
     if array.size and array.dtype.kind not in kinds:
-        raise TypeError(f"{name} must be {wanted}, got dtype {array.dtype}: convert it first.")
+        raise InputTypeError(f"{name} must be {wanted}, got dtype {array.dtype}: convert it first.")
     return array
 
 
-def _check_children(children: npt.ArrayLike) -> IntArray:
+def _check_children(children: npt.ArrayLike) -> Ints:
     array = as_array(children, "children", "iu", "integers of shape (n − 1, 2)")
     if array.ndim != 2 or array.shape[1] != 2 or len(array) == 0:
-        raise ValueError(
+        raise InputError(
             "children must have shape (n − 1, 2), one row a merge, for n ≥ 2 leaves, "
             f"got shape {array.shape}: give a row [left, right] for each merge."
         )
@@ -291,32 +290,32 @@ def _check_children(children: npt.ArrayLike) -> IntArray:
     bad = np.flatnonzero(((array < 0) | (array >= node[:, None])).any(axis=1))
     if bad.size:
         k = int(bad[0])
-        raise ValueError(
+        raise InputError(
             f"children[{k}] = {array[k].tolist()} must hold nodes between 0 and {node[k] - 1}, because with "
             f"{n_leaves} leaves merge {k} is node {node[k]} and joins earlier nodes: order merges by time."
         )
     counts = np.bincount(array.ravel(), minlength=2 * n_leaves - 2)
     if counts.max() > 1:
         repeated, missing = int(np.argmax(counts > 1)), int(np.argmin(counts))
-        raise ValueError(
+        raise InputError(
             "children must hold every node except the root exactly once, "
             f"but node {repeated} appears {counts[repeated]} times and node {missing} never."
         )
     return array
 
 
-def _check_times(times: npt.ArrayLike, n_leaves: int) -> FloatArray:
+def _check_times(times: npt.ArrayLike, n_leaves: int) -> Floats:
     array = as_array(times, "times", "iuf", "real numbers of shape (n − 1,)")
     if array.shape != (n_leaves - 1,):
-        raise ValueError(f"times must have shape ({n_leaves - 1},), one time a row of children, got {array.shape}.")
+        raise InputError(f"times must have shape ({n_leaves - 1},), one time a row of children, got {array.shape}.")
     checked = array.astype(np.float64) + 0.0  # −0.0 becomes 0.0, so that equal trees have equal bytes
     bad = np.flatnonzero(~(np.isfinite(checked) & (checked >= 0)))
     if bad.size:
-        raise ValueError(f"times must be finite and ≥ 0, but times[{bad[0]}] = {checked[bad[0]]}.")
+        raise InputError(f"times must be finite and ≥ 0, but times[{bad[0]}] = {checked[bad[0]]}.")
     bad = np.flatnonzero(np.diff(checked) < 0)
     if bad.size:
         k = int(bad[0])
-        raise ValueError(
+        raise InputError(
             f"times must be non-decreasing, but times[{k}] = {checked[k]} > times[{k + 1}] = "
             f"{checked[k + 1]}: order merges by time."
         )
@@ -327,33 +326,33 @@ def _check_names(names: Iterable[str] | None, n_leaves: int) -> tuple[str, ...] 
     if names is None:
         return None
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
-        raise TypeError(f"names must be an iterable of {n_leaves} strings, got {type(names).__name__}.")
+        raise InputTypeError(f"names must be an iterable of {n_leaves} strings, got {type(names).__name__}.")
     given = list(names)
     for i, name in enumerate(given):
         if not isinstance(name, str):
-            raise TypeError(f"names[{i}] = {name!r} must be a string: use [str(name) for name in names].")
+            raise InputTypeError(f"names[{i}] = {name!r} must be a string: use [str(name) for name in names].")
     checked = tuple(map(str, given))
     if len(checked) != n_leaves:
-        raise ValueError(f"names must hold one name a leaf, {n_leaves} in all, got {len(checked)}.")
+        raise InputError(f"names must hold one name a leaf, {n_leaves} in all, got {len(checked)}.")
     if len(set(checked)) < n_leaves:
         repeated = Counter(checked).most_common(1)[0][0]
-        raise ValueError(f"names must be unique, but {repeated!r} appears more than once: rename one.")
+        raise InputError(f"names must be unique, but {repeated!r} appears more than once: rename one.")
     return checked
 
 
 def as_index(value: SupportsIndex | None, name: str) -> int:
     """Check that an argument is an integer."""
     if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be an integer, got {value!r}.")
+        raise InputTypeError(f"{name} must be an integer, got {value!r}.")
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{name} must be an integer, got {value!r} ({type(value).__name__}).") from None
+        raise InputTypeError(f"{name} must be an integer, got {value!r} ({type(value).__name__}).") from None
 
 
 def _as_time(value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"time must be a real number, got {value!r} ({type(value).__name__}).")
+        raise InputTypeError(f"time must be a real number, got {value!r} ({type(value).__name__}).")
     if np.isnan(float(value)):
-        raise ValueError("time must be a number to cut at, got nan.")
+        raise InputError("time must be a number to cut at, got nan.")
     return float(value)

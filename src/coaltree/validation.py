@@ -7,11 +7,9 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.errors import InputError, InputTypeError
-
-Floats = npt.NDArray[np.float64]
 
 
 def as_floats(value: Any, name: str) -> Floats:
@@ -22,7 +20,7 @@ def as_floats(value: Any, name: str) -> Floats:
     try:
         given = np.asarray(value)
         if given.dtype.kind == "c":
-            raise TypeError("got complex numbers")
+            raise InputTypeError("got complex numbers")
         with np.errstate(over="ignore"):  # of longer floats; what overflows is infinite and refused as such
             return given.astype(np.float64, order="C")
     except (TypeError, ValueError, OverflowError) as error:

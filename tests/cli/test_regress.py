@@ -5,6 +5,7 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -158,6 +159,34 @@ def test_one_outcome_without_comparison(tables, tmp_path):
     ]
     assert {row["feature"] for row in read_csv(out / "coefficients.csv")} == {"(intercept)", "age", "weight"}
     assert "How well it predicts" not in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_python_writes_what_the_command_writes(tables, tmp_path, capfd):
+    x, y = tables[:2]
+    arguments = ("--folds", 0, "--iterations", 20, "--burn-in", 10, "--chains", 1, "--seed", 2)
+    result = invoke(
+        "regress", "--features", x, "--outcomes", y, "--id-column", "id", "--out", tmp_path / "a", *arguments
+    )
+    assert result.exit_code == 0, result.output
+    capfd.readouterr()
+    found = ct.results.regress(
+        pd.read_csv(x, float_precision="round_trip"),
+        pd.read_csv(y),
+        tmp_path / "b",
+        id_column="id",
+        n_folds=0,
+        n_iter=20,
+        burn_in=10,
+        n_chains=1,
+        random_state=2,
+    )
+    assert capfd.readouterr() == ("", "")
+    assert found.data.outcomes == OUTCOMES
+    assert found.summary["tables"][0] == {"file": "a table in memory (DataFrame)", "sha256": None}
+    names = {path.name for path in (tmp_path / "a").iterdir()}
+    assert names == {path.name for path in (tmp_path / "b").iterdir()}
+    for name in names - {"report.html", "summary.json", "model.npz"}:  # these say where tables were, and `verbose`
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
 
 
 def test_interrupted_comparison_leaves_the_fit(tables, tmp_path, monkeypatch):

@@ -81,7 +81,7 @@ def test_node_models_go_from_the_root_down():
     node_coef[4:] = [[1, 0, 5], [1, 2, 0], [1, 0, 0]]
     ax = plot_node_models(tree, node_coef, features=["x", "y", "z"], support=[0.4, 0.9, 1.0], n_features=3)
     labels = [label.get_text() for label in ax.get_yticklabels()]
-    assert labels == ["all 4 outcomes", "a, b, d (90 %)", "a, b (40 %)"]
+    assert labels == ["all 4 outcomes", "a, b, d (90%)", "a, b (40%)"]
     np.testing.assert_array_equal(ax.images[0].get_array(), node_coef[[6, 5, 4]])
 
 

@@ -27,7 +27,7 @@ from tests.properties.strategies import (
 
 @given(counts, seeds, st.none() | st.lists(texts, max_size=6))
 def test_sample_tree(n, seed, names):
-    tree = outcome(ct.sample_tree, n, seed, names)
+    tree = outcome(ct.sample_tree, n, seed, names=names)
     if isinstance(tree, Refused):
         return
     assert tree.n_leaves == n
@@ -39,7 +39,8 @@ def test_sample_tree(n, seed, names):
 def test_sample_data(data, tree):
     covariance = data.draw(st.one_of(counts, covariances(3)))
     noise = data.draw(leaf_noises(tree.n_leaves))
-    X = outcome(ct.sample_data, tree, covariance, noise, data.draw(seeds), data.draw(st.none() | arrays((3,))))
+    seed, root = data.draw(seeds), data.draw(st.none() | arrays((3,)))
+    X = outcome(ct.sample_data, tree, covariance, leaf_noise=noise, random_state=seed, root=root)
     if not isinstance(X, Refused):
         assert X.dtype == np.float64
         assert len(X) == tree.n_leaves
@@ -57,7 +58,7 @@ def test_log_prior(tree):
 def test_log_joint(data, tree):
     X = data.draw(st.one_of(tables(), tables(st.just(tree.n_leaves), st.integers(1, 3))))
     d = np.shape(X)[1] if np.ndim(X) == 2 else 2
-    value = outcome(ct.log_joint, tree, X, data.draw(covariances(d)), data.draw(leaf_noises(tree.n_leaves)))
+    value = outcome(ct.log_joint, tree, X, data.draw(covariances(d)), leaf_noise=data.draw(leaf_noises(tree.n_leaves)))
     if not isinstance(value, Refused):
         assert isinstance(value, float)
         assert not math.isnan(value)

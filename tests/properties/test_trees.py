@@ -54,10 +54,10 @@ def test_text_comes_back(tree, digits):
 @given(st.data(), trees())
 def test_writers(data, tree):
     support = data.draw(st.one_of(st.none(), scalars, arrays((tree.n_leaves - 1,))))
-    text = outcome(formats.to_newick, tree, support, data.draw(st.none() | counts))
+    text = outcome(formats.to_newick, tree, support, digits=data.draw(st.none() | counts))
     assert isinstance(text, Refused) or text.endswith(";")
     weights = data.draw(st.one_of(st.none(), scalars, arrays((2,))))
-    text = outcome(formats.to_nexus, [tree, tree], weights, data.draw(st.none() | counts))
+    text = outcome(formats.to_nexus, [tree, tree], weights, digits=data.draw(st.none() | counts))
     assert isinstance(text, Refused) or text.startswith("#NEXUS")
 
 
@@ -105,7 +105,7 @@ def test_scores_against_trees(data, one, two):
     times = data.draw(st.one_of(arrays((2, n - 1)), arrays((n - 1,)), tables(), scalars))
     weights = data.draw(st.one_of(st.none(), arrays((2,)), scalars))
     for score in (metrics.merge_time_errors, metrics.last_time_difference):
-        value = outcome(score, one, times, weights)
+        value = outcome(score, one, times, weights=weights)
         assert isinstance(value, Refused) or not np.isnan(value).any()  # squares may be infinite
     value = outcome(metrics.distance_errors, one, data.draw(st.one_of(arrays((n, n)), tables())))
     assert isinstance(value, Refused) or not np.isnan(value).any()

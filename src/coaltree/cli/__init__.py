@@ -13,6 +13,7 @@ from coaltree._version import __version__
 from coaltree.cli import records, regress
 from coaltree.cli.shared import check_jobs, command_line, list_files, told
 from coaltree.inference.learn import AUTO, GREEDY
+from coaltree.model.columns import KINDS
 from coaltree.reading import split_names
 from coaltree.results.clustering import LABELS, MEANING, Clustering, cluster
 from coaltree.results.iris import MEANING as OF_DEMO
@@ -83,7 +84,10 @@ def _cluster(
     drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out: a,b,c.")] = None,
     header: Annotated[
         bool | None,
-        typer.Option("--header/--no-header", help="Whether the first line names the columns; else it is looked at."),
+        typer.Option(
+            "--header/--no-header",
+            help="Whether the first line names the columns; by default, unless it is all numbers.",
+        ),
     ] = None,
     drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")] = False,
     standardise: Annotated[
@@ -103,12 +107,14 @@ def _cluster(
         ),
     ] = "learn",
     draws: Annotated[
-        int | None, typer.Option(min=2, max=100_000, help="Trees in the posterior; 200, or 100 of many rows.")
+        int | None,
+        typer.Option(min=2, max=100_000, help="Trees in the posterior; by default 200, or 100 if there are many rows."),
     ] = None,
     warmup: Annotated[
-        int | None, typer.Option(min=0, help="Iterations of each chain to drop; by the number of rows if not given.")
+        int | None,
+        typer.Option(min=0, help="Iterations of each chain to drop; by default it depends on the number of rows."),
     ] = None,
-    chains: Annotated[int | None, typer.Option(min=1, help="Chains, from different starts; 2 if not given.")] = None,
+    chains: Annotated[int | None, typer.Option(min=1, help="Chains, from different starts; 2 by default.")] = None,
     method: Annotated[Method, typer.Option(help="auto samples trees; greedy makes one, fast.")] = _AUTO,
     n_clusters: Annotated[int | None, typer.Option(min=1, help="Number of clusters; chosen if not given.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same files.")] = 0,
@@ -116,7 +122,10 @@ def _cluster(
         int, typer.Option(min=-1, callback=check_jobs, help="Threads; -1 for all. They do not change the result.")
     ] = -1,
     columns: Annotated[
-        str, typer.Option(help="What columns are: auto, name=kind,name=kind, or a TOML file. Kinds are in the guide.")
+        str,
+        typer.Option(
+            help=f"What columns are: auto, name=kind,name=kind, or a TOML file. Kinds: {', '.join(KINDS)}, ignore."
+        ),
     ] = "auto",
     dates: Annotated[str, typer.Option(help="Take dates as numbers of days, or ignore them.")] = "days",
     overwrite: Annotated[

@@ -57,7 +57,7 @@ def _regress(
         bool, typer.Option("--overwrite", help="Replace what this command wrote into the folder before.")
     ] = False,
 ) -> None:
-    """Predict many binary outcomes together over a learned tree, and compare with one model an outcome."""
+    """Predict many binary outcomes together over a learned tree, and compare with one model per outcome."""
     if context.invoked_subcommand is not None:
         return
     given = {"--features": features, "--outcomes": outcomes, "--out": out}
@@ -115,7 +115,7 @@ def _predict(
     id_column: Annotated[str | None, typer.Option(help="Column with the names of the rows.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
 ) -> None:
-    """Predict new rows by a model that was kept: probabilities and their posterior deviations."""
+    """Predict new rows with a saved model: probabilities and their posterior deviations."""
     with told("model, table"):
         n_rows, n_outcomes = predict(model, table, out, id_column=id_column, overwrite=overwrite)
     typer.echo(f"Wrote {out}: {n_rows:,} rows, {n_outcomes:,} outcomes.")

@@ -7,10 +7,11 @@ import os
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from coaltree._arrays import Floats, Ints
+from coaltree.errors import InputError
 from coaltree.estimators import files, inputs, mixed
 from coaltree.frame import as_frame
 from coaltree.model.diffusion import whiten
@@ -25,10 +26,6 @@ from coaltree.posterior.partition import cluster_probability, score_clusters
 from coaltree.posterior.predict import Attachment, Fit
 from coaltree.posterior.sampling import leaf_names, sample_posterior
 from coaltree.validation import check_count
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
 
 # Rows beyond which no log evidence is offered: sequential Monte Carlo takes time n² and more.
 MOST_FOR_EVIDENCE = 2000
@@ -220,9 +217,9 @@ class CoalescentClustering(
         self.has_missing_ = bool(np.isnan(rows).any())
         self.__dict__.pop("_log_evidence", None)
         if self.n_clusters is not None and self.distance_threshold is not None:
-            raise ValueError("Give n_clusters or distance_threshold, not both: each cuts the tree.")
+            raise InputError("Give n_clusters or distance_threshold, not both: each cuts the tree.")
         if self.n_clusters is not None and check_count(self.n_clusters, "n_clusters", at_least=1) > len(rows):
-            raise ValueError(f"n_clusters must be at most the number of rows, {len(rows)}, got {self.n_clusters}.")
+            raise InputError(f"n_clusters must be at most the number of rows, {len(rows)}, got {self.n_clusters}.")
         learned = learn_posterior(
             rows,
             self.covariance,
@@ -359,11 +356,11 @@ class CoalescentClustering(
             found = mixed.imputed(self, X)
             return found if probabilities else found[0]
         if probabilities:
-            raise ValueError("probabilities are of levels, and this table has numbers only. Leave it out.")
+            raise InputError("probabilities are of levels, and this table has numbers only. Leave it out.")
         if X is None:
             return self.completed_.copy()
         if self.metric == "precomputed":
-            raise ValueError("impute needs a table, and this model was fitted to distances.")
+            raise InputError("impute needs a table, and this model was fitted to distances.")
         fit, rows = self._check_new(X)
         completed = predict.impute(fit, rows, self.n_jobs)
         return type(X)(completed, index=X.index, columns=X.columns) if hasattr(X, "iloc") else completed

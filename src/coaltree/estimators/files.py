@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from coaltree._version import __version__
+from coaltree.errors import InputError
 from coaltree.posterior import storage
 from coaltree.posterior.convergence import Convergence
 from coaltree.posterior.ensemble import TreePosterior
@@ -83,7 +84,7 @@ def read_clustering(path: str | os.PathLike[str], model: Any) -> None:
         _restore(contents, model)
         model.n_clusters_ = model._n_features_out = _check(model)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{os.fspath(path)} does not hold a valid clustering: {error}") from error
+        raise InputError(f"{os.fspath(path)} does not hold a valid clustering: {error}") from error
 
 
 def _restore(contents: dict[str, Any], model: Any) -> None:
@@ -133,12 +134,12 @@ def _check(model: Any) -> int:
     n = model.posterior_.n_leaves
     table = model.completed_.shape
     if len(table) != 2:
-        raise ValueError(f"completed_ must be a table, got shape {table}.")
+        raise InputError(f"completed_ must be a table, got shape {table}.")
     if np.shape(model.outlier_probability_) != (n,):
-        raise ValueError(f"outlier_probability_ must have {n} numbers, got {np.shape(model.outlier_probability_)}.")
+        raise InputError(f"outlier_probability_ must have {n} numbers, got {np.shape(model.outlier_probability_)}.")
     d, draws = table[1], {name: len(np.atleast_1d(getattr(model, name))) for name in _DRAWS}
     if not set(draws.values()) <= {1, len(model.posterior_)}:
-        raise ValueError(f"there must be one draw, or one for each of {len(model.posterior_)} trees, got {draws}.")
+        raise InputError(f"there must be one draw, or one for each of {len(model.posterior_)} trees, got {draws}.")
     shapes = {
         "completed_": (n, d),
         "compact_covariance_": (d, d)[: model.compact_covariance_.ndim],
@@ -156,18 +157,18 @@ def _check(model: Any) -> int:
     for name, wanted in shapes.items():
         value = getattr(model, name)
         if value.shape != wanted or value.dtype.kind not in _KINDS.get(name, "iuf"):
-            raise ValueError(f"{name} must be numbers of shape {wanted}, got shape {value.shape} of {value.dtype}.")
+            raise InputError(f"{name} must be numbers of shape {wanted}, got shape {value.shape} of {value.dtype}.")
         if not np.isfinite(value).all():
-            raise ValueError(f"{name} must be finite.")
+            raise InputError(f"{name} must be finite.")
     if model.new_noises_ is not None and not min(model.new_noises_.min(), model.tails_.min()) > 0.0:
-        raise ValueError("new_noises_ and tails_ must be positive.")
+        raise InputError("new_noises_ and tails_ must be positive.")
     found = np.unique(model.labels_)
     found = found[found != OUTLIER]
     if model.tree_.n_leaves != n or not found.size or not np.array_equal(found, np.arange(found.size)):
-        raise ValueError("tree_ and labels_ must belong to the leaves of the posterior.")
+        raise InputError("tree_ and labels_ must belong to the leaves of the posterior.")
     order = np.sort(model.cut_order_)
     if order.size and (order[0] < 0 or order[-1] > n - 2 or (np.diff(order) == 0).any()):
-        raise ValueError("cut_order_ must hold merges of tree_, each once.")
+        raise InputError("cut_order_ must hold merges of tree_, each once.")
     if model.mixed_ is None and model.n_features_in_ != (n if model.metric == "precomputed" else table[1]):
-        raise ValueError(f"n_features_in_ must be the columns of X, got {model.n_features_in_!r}.")
+        raise InputError(f"n_features_in_ must be the columns of X, got {model.n_features_in_!r}.")
     return int(found.size)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.utils.validation import validate_data
 
 from coaltree.frame import listed
@@ -27,7 +26,7 @@ def check_table(model: Any, X: Any) -> Floats:
     check_choice(model.metric, "metric", ("euclidean", "precomputed"))
     if model.metric == "precomputed":
         if not (isinstance(model.covariance, str) and model.covariance == "spherical"):
-            raise ValueError("metric='precomputed' needs covariance='spherical': distances do not tell directions.")
+            raise InputError("metric='precomputed' needs covariance='spherical': distances do not tell directions.")
         return embed(validate_data(model, X, dtype=np.float64, ensure_min_samples=2), model.n_dimensions)
     table: Floats = validate_data(
         model, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2, order="C"
@@ -35,7 +34,7 @@ def check_table(model: Any, X: Any) -> Floats:
     empty = np.flatnonzero(np.isnan(table).all(axis=0))
     if len(empty):
         shown = getattr(model, "feature_names_in_", np.arange(table.shape[1]))[empty].tolist()
-        raise ValueError(f"X must have a value in every column, but these are all NaN: {shown}. Drop them.")
+        raise InputError(f"X must have a value in every column, but these are all NaN: {shown}. Drop them.")
     return table
 
 
@@ -84,7 +83,7 @@ def effort(model: Any) -> dict[str, int | None]:
         n_iter = check_count(model.n_iter, "n_iter", at_least=1)
         warmup = n_iter // 5 if warmup is None else check_count(warmup, "burn_in", at_least=0)
         if warmup >= n_iter:
-            raise ValueError(f"burn_in must be below n_iter = {n_iter}, got {warmup}.")
+            raise InputError(f"burn_in must be below n_iter = {n_iter}, got {warmup}.")
         n_chains = N_CHAINS if model.n_chains is None else model.n_chains
         kept = n_chains * (n_iter - warmup)
         draws = kept if draws is None else min(check_count(draws, "n_particles", at_least=1), kept)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
+from coaltree._arrays import Floats
+from coaltree.errors import InputError
 from coaltree.frame import Frame, as_frame, is_mixed
 from coaltree.model.columns import CONTINUOUS, UNIT, ColumnModel, Columns
 from coaltree.model.guess import AUTO, Guessed, guess_columns
 from coaltree.posterior.apart import MOST_DRAWS, Apart, set_apart
 from coaltree.posterior.mixed import Mixed
 from coaltree.posterior.new_rows import NewRows
-
-Floats = npt.NDArray[np.float64]
 
 
 def understand(X: Any, columns: Any) -> Guessed | None:
@@ -30,7 +29,7 @@ def understand(X: Any, columns: Any) -> Guessed | None:
 def check(model: Any, X: Any, guessed: Guessed) -> Floats:
     """Set what an estimator knows of its columns, and return the cells (n, J)."""
     if model.metric == "precomputed":
-        raise ValueError("metric='precomputed' takes distances, and columns describe a table: leave one of them out.")
+        raise InputError("metric='precomputed' takes distances, and columns describe a table: leave one of them out.")
     frame = as_frame(X)
     model.n_features_in_ = len(frame.columns)
     if hasattr(X, "columns"):

@@ -13,6 +13,8 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from coaltree._arrays import Floats
+from coaltree.errors import InputError
 from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.regression.encoding import Encoding, as_outcomes, columns_of, is_frame, is_mapping, needs_encoding
 from coaltree.regression.fit import Options, ProbitFit, fit_probit
@@ -21,8 +23,6 @@ from coaltree.regression.model_file import read_model, write_model
 from coaltree.regression.preparation import as_weights, dense
 from coaltree.regression.stacking import FOLD_BURN_IN, FOLD_ITERATIONS, Stack, learn_stack
 from coaltree.validation import check_choice
-
-Floats = npt.NDArray[np.float64]
 
 FEATURES = ("linear", "auto")
 
@@ -262,7 +262,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             model._name_features()
             model._unfold()
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{os.fspath(path)} does not hold a valid regression: {error}") from error
+            raise InputError(f"{os.fspath(path)} does not hold a valid regression: {error}") from error
         return model
 
     def predict_proba(self, X: Any, return_std: bool = False) -> Any:
@@ -320,7 +320,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._name_features()
         if self.encoding_ is not None:
             if not is_mapping(X) and not is_frame(X):
-                raise ValueError(
+                raise InputError(
                     "X must be a table with named columns, as the one the model was fitted to: its columns are "
                     "found by name. Pass a DataFrame."
                 )
@@ -349,19 +349,19 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def _encode(y: Any) -> tuple[Any, npt.NDArray[Any], bool]:
     """Return labels as 0/1 columns, `classes_`, and whether y was one-dimensional."""
     if y is None:
-        raise ValueError("y must be given: this estimator requires y to be passed, but the target y is None.")
+        raise InputError("y must be given: this estimator requires y to be passed, but the target y is None.")
     labels = y if hasattr(y, "columns") or hasattr(y, "toarray") else np.asarray(y)
     if labels.ndim == 2:
         return labels, np.arange(labels.shape[1]), False
     if labels.ndim != 1:
-        raise ValueError(f"y must be (N, P), or (N,) with two labels, got shape {labels.shape}.")
+        raise InputError(f"y must be (N, P), or (N,) with two labels, got shape {labels.shape}.")
     assert_all_finite(labels, input_name="y")
     with np.errstate(invalid="ignore"):  # it casts to integers to see whether they are
         check_classification_targets(labels)
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) != 2:
         shown = ", ".join(map(str, classes[:5])) + (", …" if len(classes) > 5 else "")
-        raise ValueError(
+        raise InputError(
             f"Only binary classification is supported: a one-dimensional y must hold two labels, got {len(classes)} "
             f"class{'es' if len(classes) != 1 else ''} ({shown}). Use one 0/1 column per outcome."
         )

@@ -22,13 +22,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree._compile import borrowing, inline
 from coaltree.model import gig
 from coaltree.randomness import Stream, uniform
-
-Floats = npt.NDArray[np.float64]
 
 # Knots on either side of the peak.
 N_SIDE = 8

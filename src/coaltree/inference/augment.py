@@ -18,8 +18,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Bools, Floats, Ints
 from coaltree.inference.start import Unknowns
 from coaltree.model import missing
 from coaltree.model.columns import CATEGORICAL, UNIT, Columns, Encoded, mean_gap
@@ -31,9 +31,6 @@ from coaltree.model.slice import slice_step
 from coaltree.model.truncated import draw_between, log_levels
 from coaltree.model.unit import UnitWishart
 from coaltree.randomness import Stream, make_streams
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 # Draws that a start makes before anything else moves.
 N_FIRST = 3
@@ -240,9 +237,7 @@ def _conditional(Z: Floats, k: int, row: _Row, pull: Floats | None) -> tuple[Flo
     return Z[:, k] - pull[:, k] / own, np.sqrt(row.spread / own)
 
 
-def _draw_cuts(
-    state_cuts: Floats, centre: Floats, spread: Floats, codes: npt.NDArray[np.int64], rng: np.random.Generator
-) -> None:
+def _draw_cuts(state_cuts: Floats, centre: Floats, spread: Floats, codes: Ints, rng: np.random.Generator) -> None:
     """Slice each cutpoint between its neighbours, z integrated out; the first is free, as the column's location is.
 
     Independent exponential gaps have the density ∝ exp(−(κ_last − κ_first)/mean).

@@ -13,15 +13,13 @@ import math
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline, kernel
+from coaltree.errors import InputError
 from coaltree.inference.attachment import Edge, Others, fill_exposure, make_others, n_until
 from coaltree.model.messages import blend, meet, squared_distance
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class Pointers(Protocol):
@@ -62,7 +60,7 @@ def make_chain(tree: Tree, rows: Floats, leaf_noise: Floats) -> Chain:
     """Start a chain at a tree over whitened rows (n, d); d = 0 leaves the prior alone."""
     n, d = rows.shape
     if tree.n_leaves != n:
-        raise ValueError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {n}.")
+        raise InputError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {n}.")
     origin = 2 * n - 1
     children = np.full((2 * n, 2), -1, dtype=np.int64)
     children[n:origin] = tree.children

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline
-from coaltree.inference.particles import Floats, Ints
 
 # Slots are packed anew when this share of them is live.
 CROWDED = 0.75

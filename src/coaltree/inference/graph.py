@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
+from coaltree.errors import InputError
 from coaltree.inference.due import MEAN, expected
 from coaltree.inference.heap import pop, push
 from coaltree.inference.neighbors import Nodes, empty_lists, has, insert, nearest, squared
-from coaltree.inference.particles import Floats, Ints
 from coaltree.model import tables
 from coaltree.model.messages import weigh
 from coaltree.model.tables import Table

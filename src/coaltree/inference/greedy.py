@@ -22,12 +22,13 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
+from coaltree.errors import InputError
 from coaltree.inference.clusters import CROWDED, Clusters, join, pack, singletons
 from coaltree.inference.due import MEAN, RULES, TRUNCATED_MEAN, comes_first, expected, farthest
 from coaltree.inference.graph import build_by_graph
 from coaltree.inference.overdue import build_truncated
-from coaltree.inference.particles import Floats, Ints
 from coaltree.model import tables
 from coaltree.model.diffusion import pair_distances, whiten_leaves
 from coaltree.model.tables import Table

@@ -20,17 +20,15 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln
 
+from coaltree._arrays import Floats
 from coaltree._compile import borrowing, kernel
 from coaltree.inference.chain import look_above, look_below
 from coaltree.inference.local import Local
 from coaltree.model.messages import squared_distance
 from coaltree.model.slice import compiled_slice, slice_step
 from coaltree.randomness import Stream
-
-Floats = npt.NDArray[np.float64]
 
 DF_SHAPE, DF_RATE = 2.0, 0.1
 LEAST_DF, MOST_DF = 0.5, 200.0

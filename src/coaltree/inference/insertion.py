@@ -23,9 +23,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
+from coaltree.errors import InputError
 from coaltree.inference.attachment import Others, fill_exposure
-from coaltree.inference.chain import Chain, Floats, Ints, arrange, attach, recompute
+from coaltree.inference.chain import Chain, arrange, attach, recompute
 from coaltree.inference.moves import regraft_subtree, slice_times
 from coaltree.inference.smc import OverParticles, SMCResult, choose_copies, weigh_steps
 from coaltree.inference.survey import ROUGHLY, draw_place, make_survey, visit_edges, weigh_edges, weigh_place

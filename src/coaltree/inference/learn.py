@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
+from coaltree._arrays import Floats, Singles
 from coaltree.inference.augment import Augmentation
 from coaltree.inference.completed import Completed
 from coaltree.inference.heavy import SMALLEST_NOISE, Tails, draw_shift, draw_tails
@@ -44,8 +45,6 @@ from coaltree.model.family import diagonal_only
 from coaltree.model.roots import DenseRoot
 from coaltree.model.slice import slice_step
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
 
 AUTO, GREEDY = "auto", "greedy"
 __all__ = ["Chain", "Settings", "Unknowns", "first_guess", "first_guesses", "iterate"]
@@ -271,7 +270,7 @@ class Draw(NamedTuple):
     values: dict[str, Any]  # of Φ
     leaf_noise: float  # of the first leaf: of all, if it is learned
     log_joint: float
-    latent: npt.NDArray[np.float32] | None = None  # coordinates that were drawn, of some draws of a mixed table
+    latent: Singles | None = None  # coordinates that were drawn, of some draws of a mixed table
     cuts: Floats | None = None
     own_noise: Floats | None = None  # (n,) of every row, if they differ
     df: float = math.inf  # of its tails

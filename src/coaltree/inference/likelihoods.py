@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.model import missing
 from coaltree.model.diffusion import log_density, pass_up
 from coaltree.model.family import Integrated, State
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
 
 
 def likelihood(covariance: State, X: Floats) -> Callable[[Tree, Floats], float]:

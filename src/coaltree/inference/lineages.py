@@ -16,13 +16,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, kernel
 from coaltree.inference.attachment import Others, make_others, n_until
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # Merges a bucket, when they were last put in order.
 PER_BUCKET = 8

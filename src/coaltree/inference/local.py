@@ -24,8 +24,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints, SmallInts
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference import attachment
 from coaltree.inference.attachment import (
@@ -45,7 +45,7 @@ from coaltree.model import gig
 from coaltree.model.messages import squared_distance
 from coaltree.randomness import Stream, exponential, uniform
 
-Nodes = npt.NDArray[np.int32]
+Nodes = SmallInts
 
 # Rows at which an anchored search starts, and how many leaves of a large subtree are asked for rows outside it.
 N_ANCHORS = 3

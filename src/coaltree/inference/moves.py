@@ -30,8 +30,6 @@ from coaltree.inference import attachment
 from coaltree.inference.attachment import Edge, Others, log_density
 from coaltree.inference.chain import (
     Chain,
-    Floats,
-    Ints,
     attach,
     detach,
     edge_around,

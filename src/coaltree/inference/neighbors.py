@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from coaltree._arrays import Floats, Ints, SmallInts
 from coaltree._compile import inline, kernel
-from coaltree.inference.particles import Floats, Ints
+from coaltree.errors import InputError
 
-Nodes = npt.NDArray[np.int32]
+Nodes = SmallInts
 
 # Up to here all pairs take no time; up to there, less than the descent.
 BRUTE_AT_ONCE, BRUTE_MOST = 2000, 20_000
@@ -332,7 +332,7 @@ def nearest(rows: Floats, k: int) -> tuple[Nodes, Floats]:
     with np.errstate(over="ignore"):
         widest = 4.0 * np.square(np.ptp(rows, axis=0)).sum()
     if not np.isfinite(widest):
-        raise ValueError("X has rows too far apart for their squared distance to be a number. Scale X down.")
+        raise InputError("X has rows too far apart for their squared distance to be a number. Scale X down.")
     k = min(k, len(rows) - 1)
     first = np.empty(len(rows), dtype=np.int64)
     group_copies(rows, first)

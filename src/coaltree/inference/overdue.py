@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
 from coaltree.inference.due import MEAN, comes_first, farthest
-from coaltree.inference.particles import Floats, Ints, Particles, merge, slots, start
+from coaltree.inference.particles import Particles, merge, slots, start
 from coaltree.inference.shortlist import Shortlist, Slots, enlist, refill, start_list, strike_out
 from coaltree.model import gig
 from coaltree.model.laplace import fast_exp

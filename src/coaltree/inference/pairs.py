@@ -22,8 +22,9 @@ import math
 
 import numpy as np
 
+from coaltree._arrays import Ints
 from coaltree._compile import borrowing, inline, kernel
-from coaltree.inference.chain import Ints, hang, other_child, take_out
+from coaltree.inference.chain import hang, other_child, take_out
 from coaltree.inference.lineages import insert, remove
 from coaltree.inference.local import (
     N_ANCHORS,

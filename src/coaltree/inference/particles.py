@@ -13,13 +13,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline
 from coaltree.randomness import Stream, make_streams
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class Particles(NamedTuple):

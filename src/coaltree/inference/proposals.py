@@ -20,8 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
-from coaltree.inference.particles import Floats, Ints, Particles, distances, merge, place, slots
+from coaltree.inference.particles import Particles, distances, merge, place, slots
 from coaltree.model import gig, tables
 from coaltree.model.tables import Table
 from coaltree.randomness import uniform

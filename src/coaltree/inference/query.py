@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import kernel
 from coaltree.inference.neighbors import (
     BLOCK_BYTES,
@@ -19,7 +20,6 @@ from coaltree.inference.neighbors import (
     insert,
     select,
 )
-from coaltree.inference.particles import Floats, Ints
 
 
 @kernel

@@ -16,17 +16,15 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints, Words
 from coaltree._compile import inline, kernel
-from coaltree.inference.particles import Floats, Ints, Particles, distances, merge, place
+from coaltree.inference.particles import Particles, distances, merge, place
 from coaltree.inference.proposals import Retained, retained_slots
 from coaltree.inference.shortlist import Shortlist, enlist_one, smallest, start_list, strike_out
 from coaltree.model import concave, gig, tables
 from coaltree.model.tables import Table
 from coaltree.randomness import Stream, uniform
-
-Words = npt.NDArray[np.uint64]
 
 # With no more clusters than this the list simply holds all pairs.
 FEW = 16

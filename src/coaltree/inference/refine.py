@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
+from coaltree._arrays import Ints
 from coaltree._compile import kernel
 from coaltree.inference import attachment
 from coaltree.inference.chain import Chain, Ints, attach, detach, make_chain, other_child, recompute, to_tree
@@ -106,7 +107,7 @@ def refine(
     temperature = check_real(temperature, "temperature", at_least=0.0)
     rows, noise, _ = whiten_leaves(X, covariance, leaf_noise)
     if len(rows) != tree.n_leaves:
-        raise ValueError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {len(rows)}.")
+        raise InputError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {len(rows)}.")
     rng = as_generator(random_state)
     stream = make_streams(rng, 1)[0]
     state = make_chain(tree, rows, noise)

@@ -10,12 +10,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints, SmallInts
 from coaltree._compile import borrowing, inline
-from coaltree.inference.particles import Floats, Ints, copy_start
+from coaltree.inference.particles import copy_start
 
-Slots = npt.NDArray[np.int32]
+Slots = SmallInts
 
 
 class Shortlist(NamedTuple):

@@ -18,6 +18,7 @@ import numpy as np
 from joblib import effective_n_jobs
 from tqdm import tqdm
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import kernel
 from coaltree.inference.effort import choose_merging
 from coaltree.inference.particles import Floats, Ints, Particles, copy, start

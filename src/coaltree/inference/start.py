@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, SmallInts
 from coaltree.inference.due import PEAK
 from coaltree.inference.graph import build_by_graph
 from coaltree.inference.greedy import build
@@ -18,8 +18,7 @@ from coaltree.model.diffusion import pair_distances, refuse_copies
 from coaltree.model.family import diagonal_only
 from coaltree.tree import Tree
 
-Floats = npt.NDArray[np.float64]
-Near = npt.NDArray[np.int32]
+Near = SmallInts
 
 # Near rows of every row: candidates of the greedy start, and where searches for an edge begin.
 N_NEAR = 12

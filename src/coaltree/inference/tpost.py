@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline, kernel
-from coaltree.inference.particles import Floats, Ints, Particles, distances, largest, merge, place, slots
+from coaltree.inference.particles import Particles, distances, largest, merge, place, slots
 from coaltree.inference.proposals import Retained, retained_slots
 from coaltree.inference.shortlist import Shortlist, copy_list, enlist, refill, smallest, strike_out
 from coaltree.model import gig

@@ -16,19 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline, kernel
+from coaltree.errors import InputError
 from coaltree.inference import attachment, local, pairs
 from coaltree.inference.attachment import Edge, log_likelihood
-from coaltree.inference.chain import (
-    Floats,
-    Ints,
-    edge_around,
-    log_prior,
-    look_above,
-    look_below,
-    pass_messages,
-    upwards,
-)
+from coaltree.inference.chain import edge_around, log_prior, look_above, look_below, pass_messages, upwards
 from coaltree.inference.heavy import Tails, slice_noise
 from coaltree.inference.lineages import (
     expected_times,
@@ -179,7 +172,7 @@ class Walk:
         """
         n, d = rows.shape
         if tree.n_leaves != n:
-            raise ValueError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {n}.")
+            raise InputError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {n}.")
         origin = 2 * n - 1
         children, parent = np.full((2 * n, 2), -1, dtype=np.int64), np.full(2 * n, -1, dtype=np.int64)
         children[n:origin] = tree.children
@@ -329,15 +322,15 @@ class Walk:
         n, state = self.n_leaves, self.state
         for name, like in {**self.to_file(), "near": state.near}.items():
             if parts[name].shape != like.shape or parts[name].dtype.kind != like.dtype.kind:
-                raise ValueError(f"{name} must be like {like.dtype} {like.shape}, got {parts[name].shape}.")
+                raise InputError(f"{name} must be like {like.dtype} {like.shape}, got {parts[name].shape}.")
         place, order, near = parts["place"], parts["order"], parts["near"]
         leaves, merges = np.arange(n), np.arange(n, 2 * n - 1)
         if not np.array_equal(np.sort(place[:n]), leaves) or not np.array_equal(np.sort(order), merges):
-            raise ValueError("place and order must number every node once.")
+            raise InputError("place and order must number every node once.")
         if near.min() < 0 or near.max() >= n or not np.isfinite(parts["expected"]).all():
-            raise ValueError("near must hold rows, and expected finite times.")
+            raise InputError("near must hold rows, and expected finite times.")
         if not 0.0 < parts["heat"][1] <= 1.0:
-            raise ValueError("heat must be a power between 0 and 1.")
+            raise InputError("heat must be a power between 0 and 1.")
         rows, noise = state.mean[self.place[:n]], state.variance[self.place[:n]]
         for name in ("place", "order", "stream", "counts", "expected"):
             setattr(self, name, parts[name].copy())

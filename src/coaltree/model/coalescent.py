@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.randomness import RandomState, as_generator
 from coaltree.tree import Tree
 from coaltree.validation import check_count
-
-Floats = npt.NDArray[np.float64]
 
 
 def merge_rates(n: int) -> Floats:

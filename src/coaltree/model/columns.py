@@ -24,14 +24,12 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import helmert
 from scipy.special import ndtri
 
+from coaltree._arrays import Bools, Floats, Ints
+from coaltree.errors import InputError
 from coaltree.frame import Column, Frame
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 CONTINUOUS, SKEWED, ROUNDED, COUNT = "continuous", "skewed", "rounded", "count"
 BINARY, ORDINAL, CATEGORICAL = "binary", "ordinal", "categorical"
@@ -191,7 +189,7 @@ class Columns:
         return tuple(model.name for model in self.models)
 
     @cached_property
-    def unit(self) -> npt.NDArray[np.bool_]:
+    def unit(self) -> Bools:
         """Which coordinates have variance 1, (D,)."""
         return np.repeat([model.kind in UNIT for model in self.models], np.diff(self.first))
 
@@ -270,7 +268,7 @@ class Columns:
         named = {column.name: column for column in frame.columns}
         lacking = [name for name in self.names if name not in named]
         if lacking:
-            raise ValueError(f"X lacks the column(s) {', '.join(map(repr, lacking[:6]))} of the fit. Add them, empty.")
+            raise InputError(f"X lacks the column(s) {', '.join(map(repr, lacking[:6]))} of the fit. Add them, empty.")
         return np.array([cells_of(model, named[model.name]) for model in self.models]).T.reshape(-1, len(self.models))
 
 
@@ -279,13 +277,13 @@ def cells_of(model: ColumnModel, column: Column) -> Floats:
     if model.kind not in UNIT:
         if column.levels:
             if column.type != "boolean":
-                raise ValueError(
+                raise InputError(
                     f"Column {model.name!r} must be numbers, as in the fit, got text such as {column.levels[0]!r}."
                 )
         elif np.isinf(column.values).any():
-            raise ValueError(f"Column {model.name!r} holds infinite values. Correct them, or leave them empty.")
+            raise InputError(f"Column {model.name!r} holds infinite values. Correct them, or leave them empty.")
         if model.kind == COUNT and np.any(column.known < 0):
-            raise ValueError(f"Column {model.name!r} is a count, but has negative values. Name another kind for it.")
+            raise InputError(f"Column {model.name!r} is a count, but has negative values. Name another kind for it.")
         return column.values
     if model.numbers and not column.levels:
         index: dict[Any, float] = {number: float(code) for code, number in enumerate(model.numbers)}
@@ -296,7 +294,7 @@ def cells_of(model: ColumnModel, column: Column) -> Floats:
     codes = np.array([index.get(text, np.nan) for text in texts], dtype=np.float64)
     new = np.flatnonzero(np.isnan(codes) & ~np.isnan(column.values))
     if len(new):
-        raise ValueError(
+        raise InputError(
             f"Column {model.name!r} has the level {column.cell(int(new[0]))!r} (row {new[0] + 1}), which the fit has "
             f"not seen; its levels are {', '.join(map(repr, model.levels[:8]))}{', …' if model.n_levels > 8 else ''}. "
             "Leave such cells empty, or fit again with them."

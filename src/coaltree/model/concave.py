@@ -16,8 +16,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from coaltree._arrays import Floats
 from coaltree._compile import inline
-from coaltree.model.laplace import Floats, fast_exp
+from coaltree.model.laplace import fast_exp
 from coaltree.randomness import Stream, exponential, uniform
 
 # Integrals ignore what lies below exp(−LEVEL) of the peak: 6e-16.

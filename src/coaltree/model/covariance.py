@@ -35,8 +35,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree.errors import InputError, InputTypeError
 from coaltree.model.factor import Factors
 from coaltree.model.family import (
     DEFAULT_SCALE,
@@ -61,8 +61,6 @@ from coaltree.model.pooled import PooledWishart
 from coaltree.model.roots import DiagonalRoot, root_of
 from coaltree.model.wishart import HuangWand, InverseWishart
 from coaltree.validation import check_array, check_choice, check_covariance, is_diagonal
-
-Floats = npt.NDArray[np.float64]
 
 __all__ = [
     "CovarianceFamily",
@@ -210,7 +208,7 @@ class Diagonal(Linear):
         """Rebuild from {"variances": φ}."""
         variances = check_array(values["variances"], "variances", 1)
         if variances.shape != (check_dimension(d),) or np.any(variances <= 0):
-            raise ValueError(f"variances must be {d} positive numbers, got {variances}.")
+            raise InputError(f"variances must be {d} positive numbers, got {variances}.")
         return State({"variances": variances}, DiagonalRoot(variances))
 
     def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
@@ -254,7 +252,7 @@ def as_family(covariance: Any, coordinates: Any = None, d: int | None = None) ->
     from coaltree.model import gp  # scikit-learn is imported only when a kernel is used
 
     if not isinstance(covariance, gp.Kernel):
-        raise TypeError(
+        raise InputTypeError(
             'covariance must be "spherical", "diagonal", "wishart", "factors", a (d, d) array, d variances, a '
             f"scikit-learn kernel or a family of coaltree.model.covariance, got {covariance!r}."
         )

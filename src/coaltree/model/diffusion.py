@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import kernel
+from coaltree.errors import InputError
 from coaltree.memory import check_leaves
 from coaltree.model import messages as passes
 from coaltree.model import missing
@@ -26,9 +28,6 @@ from coaltree.model.roots import DiagonalRoot, root_of
 from coaltree.randomness import RandomState, as_generator
 from coaltree.tree import Tree
 from coaltree.validation import check_array, check_count, check_covariance, check_data, check_leaf_noise
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class Whitened(NamedTuple):
@@ -210,7 +209,7 @@ def _sum_contrasts(children: Ints, mean: Floats, merge_variance: Floats, distanc
 
 def _check_rows(tree: Tree, X: Floats) -> None:
     if len(X) != tree.n_leaves:
-        raise ValueError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {len(X)}.")
+        raise InputError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {len(X)}.")
 
 
 def messages(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Messages:
@@ -263,7 +262,7 @@ def log_likelihood(tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any =
         X = check_data(X, missing=True)
         root = root_of(check_covariance(covariance, X.shape[1]))
         if not isinstance(root, DiagonalRoot):
-            raise ValueError("covariance must be diagonal where X has missing entries. Impute them first.")
+            raise InputError("covariance must be diagonal where X has missing entries. Impute them first.")
         _check_rows(tree, X)
         return missing.log_likelihood(tree, X, root.variances, check_leaf_noise(leaf_noise, len(X)))
     rows, log_det = whiten(X, covariance)
@@ -277,7 +276,7 @@ def log_density(tree: Tree, rows: Floats, leaf_noise: Floats) -> float:
     v, eps = up.messages.merge_variance, up.distance
     n_merges, d = len(v), rows.shape[1]
     if not np.all(np.isfinite(eps)):
-        raise ValueError("X is too large for its covariance: squared whitened distances overflow. Rescale X.")
+        raise InputError("X is too large for its covariance: squared whitened distances overflow. Rescale X.")
     if np.any((v == 0.0) & (eps > 0.0)):  # different values at the same point of the tree
         return -math.inf
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -381,12 +380,12 @@ def sample_data(
         if root is not None:
             start = check_array(root, "root", 1)
             if start.shape != (d,):
-                raise ValueError(
+                raise InputError(
                     f"root must have one entry per dimension of covariance ({d}), got shape {start.shape}."
                 )
             values[-1] = start
         for node in range(2 * n - 3, -1, -1):
             values[node] += values[parents[node]]
     if not np.all(np.isfinite(values)):
-        raise ValueError("covariance, leaf_noise or the times of tree are so large that values overflow. Rescale them.")
+        raise InputError("covariance, leaf_noise or the times of tree are so large that values overflow. Rescale them.")
     return values[:n]

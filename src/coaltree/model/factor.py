@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
+from coaltree.errors import InputError
 from coaltree.model.family import (
     DEFAULT_SCALE,
     DEFAULT_SHAPE,
@@ -37,8 +38,6 @@ from coaltree.model.family import (
 )
 from coaltree.model.roots import DenseRoot
 from coaltree.validation import check_array, check_count
-
-Floats = npt.NDArray[np.float64]
 
 # A column has at least this share of its variance for itself, or rounding makes Φ singular.
 LEAST_SHARE = 1e-8
@@ -80,9 +79,9 @@ class Factors(CovarianceFamily):
         scales = check_array(values["factor_scales"], "factor_scales", 1)
         d, q = check_dimension(d), self.n_factors
         if unique.shape != (d,) or loadings.shape != (d, q) or scales.shape != (q,):
-            raise ValueError(f"unique, loadings and factor_scales must be ({d},), ({d}, {q}) and ({q},).")
+            raise InputError(f"unique, loadings and factor_scales must be ({d},), ({d}, {q}) and ({q},).")
         if np.any(unique <= 0) or np.any(scales <= 0):
-            raise ValueError("unique and factor_scales must be positive.")
+            raise InputError("unique and factor_scales must be positive.")
         root = DenseRoot.of(loadings @ loadings.T + np.diag(unique))
         return State({"unique": unique, "loadings": loadings, "factor_scales": scales}, root)
 
@@ -146,7 +145,7 @@ class Factors(CovarianceFamily):
     def summarise(self, states: Sequence[State]) -> State:
         """Return the state whose Φ is nearest to the mean of all: factors may turn and change places, Φ does not."""
         if not len(states):
-            raise ValueError("states must hold at least one state to summarise, got none.")
+            raise InputError("states must hold at least one state to summarise, got none.")
         mean = sum(state.matrix() for state in states) / len(states)
         size = np.sqrt(np.outer(np.diag(mean), np.diag(mean)))
         return min(states, key=lambda state: float((((state.matrix() - mean) / size) ** 2).sum()))

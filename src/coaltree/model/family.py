@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln
 
+from coaltree._arrays import Floats
+from coaltree.errors import InputError
 from coaltree.model.roots import DiagonalRoot, Root, diagonal_of
 from coaltree.validation import check_array, check_count
 
-Floats = npt.NDArray[np.float64]
 Values = Mapping[str, float | Floats]
 
 # Of inverse gamma priors on variances: all but flat in log φ, and still proper.
@@ -73,7 +73,7 @@ class State:
     def trace_solve(self, S: Floats) -> float:
         """tr(Φ⁻¹ S). If Φ is diagonal, S may be given by its diagonal (d,)."""
         if S.ndim == 1 and not self.is_diagonal:
-            raise ValueError(f"S must be a (d, d) matrix under a full covariance, got its diagonal {S.shape}.")
+            raise InputError(f"S must be a (d, d) matrix under a full covariance, got its diagonal {S.shape}.")
         return self.root.trace_solve(S) / self.amplitude
 
     def log_likelihood(self, S: Floats, m: int) -> float:
@@ -151,7 +151,7 @@ def check_positive(value: Any, name: str) -> float:
     """Return a positive finite number."""
     number = float(check_array([value], name, 1)[0])
     if number <= 0:
-        raise ValueError(f"{name} must be positive, got {number:.6g}.")
+        raise InputError(f"{name} must be positive, got {number:.6g}.")
     return number
 
 
@@ -159,7 +159,7 @@ def check_dimension(d: Any, known: int | None = None) -> int:
     """Return d ≥ 1, equal to the family's own dimension if it has one."""
     size = check_count(d, "d", at_least=1)
     if known is not None and size != known:
-        raise ValueError(f"d must be {known}, the dimension of this covariance, got {d}.")
+        raise InputError(f"d must be {known}, the dimension of this covariance, got {d}.")
     return size
 
 
@@ -167,7 +167,7 @@ def check_scatter(S: Any, m: Any, d: int) -> tuple[Floats, int]:
     """Return S (d, d) and the number of contrasts behind it."""
     S = check_array(S, "S", 2)
     if S.shape != (d, d):
-        raise ValueError(f"S must be ({d}, {d}) like the covariance, got shape {S.shape}.")
+        raise InputError(f"S must be ({d}, {d}) like the covariance, got shape {S.shape}.")
     _check_sums(np.diag(S))
     return S, check_count(m, "m", at_least=0)
 
@@ -176,30 +176,30 @@ def check_sums(S: Any, m: Any, d: int) -> tuple[Floats, Any]:
     """Return the diagonal (d,) of S, given by it or as (d, d), and an int m, or (d,) counts where columns differ."""
     S = check_array(S, "S", 1 if np.ndim(S) == 1 else 2)
     if S.shape not in ((d,), (d, d)):
-        raise ValueError(f"S must be ({d}, {d}) like the covariance, or its diagonal ({d},), got shape {S.shape}.")
+        raise InputError(f"S must be ({d}, {d}) like the covariance, or its diagonal ({d},), got shape {S.shape}.")
     sums = diagonal_of(S)
     _check_sums(sums)
     if np.ndim(m) == 1:
         counts = np.asarray(m)
         if counts.shape != (d,) or counts.dtype.kind not in "iu" or np.any(counts < 0):
-            raise ValueError(f"m must be a count or {d} counts, one per column, got {m!r}.")
+            raise InputError(f"m must be a count or {d} counts, one per column, got {m!r}.")
         return sums, counts
     return sums, check_count(m, "m", at_least=0)
 
 
 def _check_sums(sums: Floats) -> None:
     if np.any(sums < 0):
-        raise ValueError("S must be a sum of u uᵀ, but its diagonal has negative entries.")
+        raise InputError("S must be a sum of u uᵀ, but its diagonal has negative entries.")
 
 
 def guess_variances(guess: Any) -> Floats:
     """Return the variances (d,) of a rough covariance, all positive: a constant column gets a millionth of the mean."""
     guess = check_array(guess, "guess", 1 if np.ndim(guess) == 1 else 2)
     if guess.size < 1 or guess.shape[0] != guess.shape[-1]:
-        raise ValueError(f"guess must be a square matrix, a rough covariance, or variances, got shape {guess.shape}.")
+        raise InputError(f"guess must be a square matrix, a rough covariance, or variances, got shape {guess.shape}.")
     variances = diagonal_of(guess)
     if np.any(variances < 0) or not np.any(variances > 0):
-        raise ValueError("guess must have a non-negative diagonal with a positive entry: is every column constant?")
+        raise InputError("guess must have a non-negative diagonal with a positive entry: is every column constant?")
     floor = 1e-6 * float(variances.mean())
     return np.maximum(variances, floor)
 
@@ -241,7 +241,7 @@ def integrate_columns(
 def median(states: Sequence[State], name: str) -> Any:
     """Median of one named value over states."""
     if not len(states):
-        raise ValueError("states must hold at least one state to summarise, got none.")
+        raise InputError("states must hold at least one state to summarise, got none.")
     return np.median([state.values[name] for state in states], axis=0)
 
 

@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import zeta
 
+from coaltree._arrays import Floats
 from coaltree._compile import inline, kernel
+from coaltree.errors import InputError
 from coaltree.model import concave
 from coaltree.randomness import RandomState, Stream, as_generator, make_streams
 from coaltree.validation import check_count, check_numbers
-
-Floats = npt.NDArray[np.float64]
 
 
 @inline
@@ -259,21 +259,21 @@ def _check(low: Mapping[str, float], **given: Any) -> list[Floats]:
         array = check_numbers(value, name)
         highest = _LARGEST_ORDER if name in ("d", "nu") else _LARGEST
         if low[name] == 0.0 and np.any(array < 0):
-            raise ValueError(f"{name} must be finite and non-negative, got {value!r}.")
+            raise InputError(f"{name} must be finite and non-negative, got {value!r}.")
         if low[name] > 0.0 and np.any(array < low[name]):
-            raise ValueError(f"{name} must be finite and positive (at least {low[name]:g}), got {value!r}.")
+            raise InputError(f"{name} must be finite and positive (at least {low[name]:g}), got {value!r}.")
         if np.any(np.abs(array) > highest):
-            raise ValueError(f"{name} must be at most {highest:g}, got {value!r}. Rescale the problem.")
+            raise InputError(f"{name} must be at most {highest:g}, got {value!r}. Rescale the problem.")
         columns.append(array)
     try:
         columns = list(np.broadcast_arrays(*columns))
     except ValueError as error:
-        raise ValueError(f"{', '.join(given)} must have shapes that broadcast: {error}.") from error
+        raise InputError(f"{', '.join(given)} must have shapes that broadcast: {error}.") from error
     if "eps" in given:
         eps, lam = columns[1:3]
         with np.errstate(under="ignore"):
             if np.any((eps > 0) & (eps * np.minimum(lam, 1.0) < _SMALLEST_PRODUCT)):
-                raise ValueError(
+                raise InputError(
                     f"eps must be 0 or at least {_SMALLEST_PRODUCT:g}, eps · lam too. Rescale the problem."
                 )
     return columns
@@ -287,9 +287,9 @@ def _proper(d: Any, eps: Any, lam: Any, r: Any) -> list[Floats]:
     """Return the checked arguments of a distribution, which the divergent integral is not one of."""
     columns = _check(_BOUNDS, d=d, eps=eps, lam=lam, r=r)
     if np.any((columns[0] >= 2) & (columns[1] == 0) & (columns[3] == 0)):
-        raise ValueError("eps = r = 0 with d >= 2 has no proper distribution: give a positive r or eps.")
+        raise InputError("eps = r = 0 with d >= 2 has no proper distribution: give a positive r or eps.")
     if np.any(np.maximum(columns[1], columns[3]) > _LARGEST_OF_MOMENTS):
-        raise ValueError(f"eps and r must be at most {_LARGEST_OF_MOMENTS:g}: squares overflow. Rescale the problem.")
+        raise InputError(f"eps and r must be at most {_LARGEST_OF_MOMENTS:g}: squares overflow. Rescale the problem.")
     return columns
 
 
@@ -359,7 +359,7 @@ def sample(
     """
     columns = _proper(d, eps, lam, r)
     if columns[0].ndim:
-        raise ValueError(f"d, eps, lam and r must be single numbers, got shape {columns[0].shape}.")
+        raise InputError(f"d, eps, lam and r must be single numbers, got shape {columns[0].shape}.")
     d, eps, lam, r = (float(column) for column in columns)
     out = np.empty([check_count(each, "size", at_least=0) for each in (size if isinstance(size, tuple) else (size,))])
     stream = make_streams(as_generator(random_state), 1)[0]

@@ -26,10 +26,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import Kernel
 
+from coaltree._arrays import Floats
+from coaltree.errors import InputError, InputTypeError
 from coaltree.model.family import (
     DEFAULT_SCALE,
     DEFAULT_SHAPE,
@@ -54,7 +55,6 @@ from coaltree.validation import check_array
 
 __all__ = ["Columns", "GaussianProcess", "Kernel"]
 
-Floats = npt.NDArray[np.float64]
 MAX_PRIOR_DRAWS = 1000
 
 
@@ -92,20 +92,20 @@ class GaussianProcess(CovarianceFamily):
         separable: bool = True,
     ) -> None:
         if not isinstance(kernel, Kernel):
-            raise TypeError(
+            raise InputTypeError(
                 f"kernel must be an instance of a kernel of sklearn.gaussian_process.kernels, got {kernel!r}."
             )
         if coordinates is None:
-            raise TypeError("coordinates must be given with a kernel: one row per column of X, got None.")
+            raise InputTypeError("coordinates must be given with a kernel: one row per column of X, got None.")
         where = check_array(coordinates, "coordinates", 1 if np.ndim(coordinates) == 1 else 2)
         if where.size == 0:
-            raise ValueError(f"coordinates must not be empty, got shape {where.shape}.")
+            raise InputError(f"coordinates must not be empty, got shape {where.shape}.")
         self.coordinates = where.reshape(len(where), -1)
         self.shape, self.scale = check_positive(shape, "shape"), check_positive(scale, "scale")
         self.amplitude = None if amplitude is None else check_positive(amplitude, "amplitude")
         self.jitter = float(check_array([jitter], "jitter", 1)[0])
         if self.jitter < 0:
-            raise ValueError(f"jitter must not be negative, got {self.jitter:.6g}.")
+            raise InputError(f"jitter must not be negative, got {self.jitter:.6g}.")
         self.width = check_positive(width, "width")
         self.kernel = clone(kernel)  # what the caller does to theirs later does not matter
         self.names = [(each.name, each.n_elements) for each in self.kernel.hyperparameters if not each.fixed]
@@ -121,7 +121,7 @@ class GaussianProcess(CovarianceFamily):
     def check_features(self, d: int) -> int:
         """Return d if it is the number of coordinates."""
         if d != self.d:
-            raise ValueError(
+            raise InputError(
                 f"coordinates must have one row per feature (column of X): {d} features, {self.d} coordinates."
             )
         return d
@@ -132,19 +132,19 @@ class GaussianProcess(CovarianceFamily):
             self.theta = np.asarray(self.kernel.theta, dtype=np.float64)
         labels = [name for name, count in self.names for _ in range(count)]
         if not len(labels) == len(self.bounds) == len(self.theta):
-            raise ValueError(
+            raise InputError(
                 f"kernel must have as many bounds ({len(self.bounds)}) and theta ({len(self.theta)}) as free "
                 f"hyperparameters ({len(labels)}): {labels}."
             )
         for label, (low, high), theta in zip(labels, self.bounds, self.theta, strict=True):
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
-                raise ValueError(
+                raise InputError(
                     f"kernel must have finite, positive bounds for {label}, lower below upper, got "
                     f"({math.exp(low):.6g}, {math.exp(high):.6g}): its prior is uniform in log between them. Set "
                     f'{label}_bounds, or mark it "fixed".'
                 )
             if not low <= theta <= high:
-                raise ValueError(
+                raise InputError(
                     f"kernel has {label} = {math.exp(theta):.6g} outside its bounds ({math.exp(low):.6g}, "
                     f"{math.exp(high):.6g}). Move the value or the bounds."
                 )
@@ -153,13 +153,13 @@ class GaussianProcess(CovarianceFamily):
         try:
             K = np.asarray(self.kernel(self.coordinates))
         except Exception as error:
-            raise ValueError(
+            raise InputError(
                 f"kernel cannot be evaluated on coordinates of shape {self.coordinates.shape}: {error}"
             ) from error
         if K.shape != (self.d, self.d):
-            raise ValueError(f"kernel must give a ({self.d}, {self.d}) matrix, got shape {K.shape}.")
+            raise InputError(f"kernel must give a ({self.d}, {self.d}) matrix, got shape {K.shape}.")
         if not np.allclose(K, K.T, rtol=1e-8, atol=1e-8 * float(np.abs(K).max())):
-            raise ValueError("kernel must give a finite symmetric matrix on the coordinates.")
+            raise InputError("kernel must give a finite symmetric matrix on the coordinates.")
 
     def _root(self, theta: Floats, kernel: Any) -> Root | None:
         """Root of K(θ) with jitter, or None where that is not positive definite; sets the theta of `kernel`."""
@@ -200,7 +200,7 @@ class GaussianProcess(CovarianceFamily):
         self.check_features(len(variances))
         state = self._state(self.theta, 1.0 if self.amplitude is None else self.amplitude)
         if state is None:
-            raise ValueError(
+            raise InputError(
                 f"kernel {self.kernel!r} is not positive definite on the coordinates where it starts. Add a "
                 "WhiteKernel, raise jitter, or start from other hyperparameters."
             )
@@ -218,10 +218,10 @@ class GaussianProcess(CovarianceFamily):
         amplitude = check_positive(values["amplitude"], "amplitude")
         for name, count in self.names:
             if np.size(values[name]) != count:
-                raise ValueError(f"{name} must have {count} entries, got {np.size(values[name])}.")
+                raise InputError(f"{name} must have {count} entries, got {np.size(values[name])}.")
         root = self._root(self._theta(values), clone(self.kernel))
         if root is None:
-            raise ValueError(f"values give a kernel matrix that is not positive definite: {dict(values)}.")
+            raise InputError(f"values give a kernel matrix that is not positive definite: {dict(values)}.")
         return State(dict(values), root, amplitude)
 
     def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
@@ -295,7 +295,7 @@ class GaussianProcess(CovarianceFamily):
             state = self._state(rng.uniform(self.bounds[:, 0], self.bounds[:, 1]), amplitude)
             if state is not None:
                 return state
-        raise ValueError(
+        raise InputError(
             f"kernel is almost never positive definite within its bounds ({MAX_PRIOR_DRAWS} draws). Narrow the bounds, "
             "add a WhiteKernel or raise jitter."
         )

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.cells import is_number
+from coaltree.errors import InputError, InputTypeError
 from coaltree.frame import BOOLEAN, CATEGORY, DATE, ORDERED, TEXT, Column, Frame, listed
 from coaltree.model.columns import (
     BINARY,
@@ -27,8 +28,6 @@ from coaltree.model.columns import (
     fitted,
     grid_step,
 )
-
-Floats = npt.NDArray[np.float64]
 
 AUTO, IGNORE = "auto", "ignore"
 # Texts of more levels than this, and whole numbers of more values, are not guessed to be levels.
@@ -60,27 +59,27 @@ def read_kinds(told: Any) -> dict[str, str]:
             with open(told, "rb") as file:
                 content = tomllib.load(file)
         except (OSError, tomllib.TOMLDecodeError) as error:
-            raise ValueError(
+            raise InputError(
                 f'columns must be "auto", a dict or a TOML file, and {told!s} is none: {error}.'
             ) from error
         kinds = dict(content.get("columns", content))
     else:
-        raise TypeError(f'columns must be "auto", a dict of kinds or the path of a TOML file, got {told!r}.')
+        raise InputTypeError(f'columns must be "auto", a dict of kinds or the path of a TOML file, got {told!r}.')
     for name, kind in kinds.items():
         if kind not in (*KINDS, AUTO, IGNORE):
             choices = ", ".join(map(repr, (*KINDS, IGNORE, AUTO)))
-            raise ValueError(f"columns[{name!r}] must be one of {choices}, got {kind!r}.")
+            raise InputError(f"columns[{name!r}] must be one of {choices}, got {kind!r}.")
     return {str(name): str(kind) for name, kind in kinds.items() if kind != AUTO}
 
 
 def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", standardise: bool = True) -> Guessed:
     """Decide for every column; constant, empty and hopeless ones are left out with a note."""
     if dates not in ("days", IGNORE):
-        raise ValueError(f'dates must be "days" or "ignore", got {dates!r}.')
+        raise InputError(f'dates must be "days" or "ignore", got {dates!r}.')
     kinds = read_kinds(told)
     unknown = [name for name in kinds if name not in frame.names]
     if unknown:
-        raise ValueError(f"columns names {listed(unknown)}, not in the table. Its columns: {listed(frame.names)}.")
+        raise InputError(f"columns names {listed(unknown)}, not in the table. Its columns: {listed(frame.names)}.")
     models, values, notes = [], [], list[str]()
     constant, empty = list[str](), list[str]()
     for column in frame.columns:
@@ -89,7 +88,7 @@ def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", standardi
             notes.append(f"Column {column.name!r} is left out, as told.")
             continue
         if np.isinf(column.values).any():
-            raise ValueError(f"Column {column.name!r} holds infinite values. Correct them, or leave the column out.")
+            raise InputError(f"Column {column.name!r} holds infinite values. Correct them, or leave the column out.")
         distinct = np.unique(column.known)
         if len(distinct) < 2:
             (constant if len(distinct) else empty).append(column.name)
@@ -107,7 +106,7 @@ def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", standardi
     if empty:
         notes.append(f"Left out, for they hold no value: {listed(empty)}.")
     if not models:
-        raise ValueError("No column is left that tells rows apart. Check the table.")
+        raise InputError("No column is left that tells rows apart. Check the table.")
     notes += _summary(models)
     return Guessed(Columns(tuple(models)), np.array(values).T.copy(), tuple(notes))
 
@@ -127,7 +126,7 @@ def _model(column: Column, told: str | None, distinct: Floats, n: int) -> tuple[
     kind = told or _guess(column, distinct, n)
     if kind is None:
         if any(is_number(level) for level in column.levels):
-            raise ValueError(
+            raise InputError(
                 f"{column.notes[0]} Correct those cells, empty them if they are unknown, or leave the column out: "
                 f"columns={{{name!r}: 'ignore'}}, --drop on the command line."
             )
@@ -136,21 +135,21 @@ def _model(column: Column, told: str | None, distinct: Floats, n: int) -> tuple[
             "or --id-column if it names the rows."
         )
     if kind in UNIT and len(distinct) > MOST_CATEGORIES:
-        raise ValueError(
+        raise InputError(
             f"Column {name!r} cannot be {kind}: it has {len(distinct):,} levels, and {MOST_CATEGORIES} are the most. "
             "Group them, or leave the column out."
         )
     if kind == BINARY and len(distinct) != 2:
-        raise ValueError(f"Column {name!r} cannot be binary: it has {len(distinct)} different values. Use 'ordinal'.")
+        raise InputError(f"Column {name!r} cannot be binary: it has {len(distinct)} different values. Use 'ordinal'.")
     if kind == CATEGORICAL and len(distinct) == 2:
         kind = BINARY
     if kind not in UNIT and column.levels and column.type != BOOLEAN:
-        raise ValueError(f"Column {name!r} cannot be {kind}: it holds text such as {column.levels[0]!r}.")
+        raise InputError(f"Column {name!r} cannot be {kind}: it holds text such as {column.levels[0]!r}.")
     wrong = distinct[(distinct < 0) | (distinct != np.rint(distinct))]
     if kind == COUNT and len(wrong):
-        raise ValueError(f"Column {name!r} cannot be a count: it holds {wrong[0]:g}. Use 'continuous' or 'skewed'.")
+        raise InputError(f"Column {name!r} cannot be a count: it holds {wrong[0]:g}. Use 'continuous' or 'skewed'.")
     if kind == SKEWED and len(distinct) < 3:
-        raise ValueError(f"Column {name!r} cannot be skewed: it has {len(distinct)} different values. Use 'binary'.")
+        raise InputError(f"Column {name!r} cannot be skewed: it has {len(distinct)} different values. Use 'binary'.")
     return ColumnModel(name, kind, type=column.type), ""
 
 

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.gaussian_process import kernels as sk
 
+from coaltree._arrays import Floats, Ints
+from coaltree.errors import InputError
 from coaltree.model.roots import KroneckerRoot, fold, kronecker_root
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # Kernels whose k(x, y) depends on x and y alone. White noise does not: it asks whether x and y are the same row.
 POINTWISE = (sk.RBF, sk.Matern, sk.RationalQuadratic, sk.ExpSineSquared, sk.DotProduct, sk.ConstantKernel)
@@ -49,7 +47,7 @@ class Columns(sk.Kernel):  # type: ignore[misc]
         columns = np.atleast_1d(self.columns)
         valid = columns.ndim == 1 and columns.size > 0 and columns.dtype.kind in "iu"
         if not valid or X.ndim != 2 or columns.min() < 0 or columns.max() >= X.shape[1]:
-            raise ValueError(
+            raise InputError(
                 f"columns must be a list of column numbers of the coordinates (shape {X.shape}), got {self.columns!r}."
             )
         return X[:, columns]

@@ -15,12 +15,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import erfcx
 
+from coaltree._arrays import Floats
 from coaltree._compile import inline
-
-Floats = npt.NDArray[np.float64]
 
 # erfcx(y) = P((y − C)/(y + C))/(1 + 2y), with a polynomial P of this degree, is right to 2e-12 on y ≥ 0.
 _CENTRE, _DEGREE = 3.75, 16

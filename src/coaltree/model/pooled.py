@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import multigammaln
 
+from coaltree._arrays import Floats
 from coaltree.model.family import Integrated, State, Values, check_positive, check_scatter, guess_variances, median
 from coaltree.model.slice import slice_step
 from coaltree.model.wishart import Full, factorise, precision_of
-
-Floats = npt.NDArray[np.float64]
 
 # Degrees of freedom of the half-t.
 WIDTH_DF = 2.0

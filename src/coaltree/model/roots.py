@@ -17,10 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack, solve_triangular
 
+from coaltree._arrays import Floats, Ints
 from coaltree.validation import is_diagonal
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class Root(Protocol):

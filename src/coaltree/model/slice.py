@@ -31,9 +31,9 @@ def slice_step(
     the first guess of the slice's length: any value is correct, a good one is fast.
     """
     if not lower <= x <= upper:
-        raise ValueError(f"x must lie within its bounds [{lower:.6g}, {upper:.6g}], got {x:.6g}.")
+        raise InputError(f"x must lie within its bounds [{lower:.6g}, {upper:.6g}], got {x:.6g}.")
     if not math.isfinite(log_density_x):
-        raise ValueError(
+        raise InputError(
             f"log_density_x must be finite at the current point {x:.6g}, got {log_density_x}: start from a point the "
             "model allows."
         )

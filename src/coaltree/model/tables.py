@@ -15,12 +15,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree._compile import inline, kernel
 from coaltree.model import concave, gig
-
-Floats = npt.NDArray[np.float64]
 
 # A double has 52 bits of mantissa; the first 5 choose one of 32 cells in its octave, the rest the place in the cell.
 _CELL_BITS = 5

@@ -9,14 +9,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-import numpy.typing as npt
-
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
 from coaltree.randomness import Stream, exponential, uniform
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _ROOT_TWO = math.sqrt(2.0)
 _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Bools, Floats
+from coaltree.errors import InputError
 from coaltree.model.covariance import Diagonal, Spherical, as_family
 from coaltree.model.family import CovarianceFamily, Integrated, State, Values, integrate_columns, unchanged
 from coaltree.model.roots import DiagonalRoot
 from coaltree.model.wishart import HuangWand
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +167,7 @@ def unit_family(covariance: Any, unit: Bools) -> CovarianceFamily:
         return UnitDiagonal(family, unit)
     if isinstance(family, HuangWand):
         return UnitWishart(family, unit)
-    raise ValueError(
+    raise InputError(
         'covariance must be "spherical", "diagonal" or "wishart" for a table with binary, ordinal or categorical '
         f"columns, got {covariance!r}."
     )

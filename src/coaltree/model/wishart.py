@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import solve_triangular
 from scipy.special import gammaln, multigammaln
 
+from coaltree._arrays import Floats
+from coaltree.errors import InputError
 from coaltree.model.family import (
     DEFAULT_SHAPE,
     Integrated,
@@ -30,8 +31,6 @@ from coaltree.model.family import (
 )
 from coaltree.model.roots import DenseRoot
 from coaltree.validation import check_array, check_covariance
-
-Floats = npt.NDArray[np.float64]
 
 
 class Full(Linear):
@@ -52,7 +51,7 @@ class Full(Linear):
         """Rebuild from {"covariance": Φ}."""
         matrix = check_array(values["covariance"], "covariance", 2)
         if matrix.shape != (check_dimension(d), d):
-            raise ValueError(f"covariance must be ({d}, {d}), got shape {matrix.shape}.")
+            raise InputError(f"covariance must be ({d}, {d}), got shape {matrix.shape}.")
         return State({"covariance": matrix}, factorise(matrix, "covariance"))
 
     def summarise(self, states: Sequence[State]) -> State:
@@ -62,7 +61,7 @@ class Full(Linear):
         and minimises the posterior mean of KL(N(0, Φ̂) ‖ N(0, Φ)). For IW(df, Ψ) it is Ψ/df, between mode and mean.
         """
         if not len(states):
-            raise ValueError("states must hold at least one state to summarise, got none.")
+            raise InputError("states must hold at least one state to summarise, got none.")
         mean_precision = np.mean([precision_of(state) for state in states], axis=0)
         return self.from_values({"covariance": factorise(mean_precision, "precision").precision}, states[0].d)
 
@@ -115,11 +114,11 @@ class InverseWishart(Full):
         """Return df and Ψ in dimension d."""
         df = d + 2.0 if self.df is None else float(self.df)
         if df <= d - 1:
-            raise ValueError(f"df must exceed d − 1 = {d - 1} for a proper prior, got {df:.6g}. The default is d + 2.")
+            raise InputError(f"df must exceed d − 1 = {d - 1} for a proper prior, got {df:.6g}. The default is d + 2.")
         if np.ndim(self.scale) == 0:
             return df, float(self.scale) * np.eye(d)
         if self.scale.shape != (d, d):
-            raise ValueError(f"scale must be a number or ({d}, {d}), got shape {self.scale.shape}.")
+            raise InputError(f"scale must be a number or ({d}, {d}), got shape {self.scale.shape}.")
         return df, self.scale
 
     def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
@@ -174,7 +173,7 @@ class HuangWand(Full):
         """Return 1/scale², (d,)."""
         scale = np.asarray(self.scale, dtype=np.float64)
         if scale.shape not in ((), (d,)):
-            raise ValueError(f"scale must be a number or {d} numbers, one per column, got shape {scale.shape}.")
+            raise InputError(f"scale must be a number or {d} numbers, one per column, got shape {scale.shape}.")
         return np.broadcast_to(scale**-2.0, d)
 
     def _power(self, d: int) -> float:
@@ -223,7 +222,7 @@ def _check_independent(S: Floats, m: int) -> None:
     """Refuse columns that are constant or follow from others: the posterior of their covariance is improper."""
     variances = np.diag(S)
     if m > 0 and not np.all(variances > 0):
-        raise ValueError(
+        raise InputError(
             f"S is zero in column {int(np.argmin(variances))}: a constant column has no covariance to learn. Drop it."
         )
     if m < len(S):
@@ -233,7 +232,7 @@ def _check_independent(S: Floats, m: int) -> None:
     except np.linalg.LinAlgError:
         unexplained = np.zeros(len(S))
     if unexplained.min() < 1e-13:
-        raise ValueError(
+        raise InputError(
             "S is singular: some columns are copies or linear combinations of others. Drop them, or use a diagonal or "
             "kernel covariance."
         )
@@ -244,7 +243,7 @@ def factorise(matrix: Floats, name: str) -> DenseRoot:
     try:
         return DenseRoot.of(matrix)
     except np.linalg.LinAlgError as error:
-        raise ValueError(
+        raise InputError(
             f"{name} is not positive definite to working precision: are columns copies or sums of others? Drop them, "
             "or use a diagonal or kernel covariance."
         ) from error

@@ -7,27 +7,22 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree.tree import Tree
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 class Collapsed(NamedTuple):
     """A tree whose leaves, the tips, stand for clades of a larger one."""
 
     tree: Tree  # over T tips, numbered by their first leaf
-    tips: IntArray  # (T,): the node of the larger tree that each tip stands for
-    merges: IntArray  # (T−1,): the merge of the larger tree that each merge is
-    rows: IntArray  # (T,): how many leaves each tip has
-    times: FloatArray  # (T,): when the clade of each tip merged, zero for leaves
+    tips: Ints  # (T,): the node of the larger tree that each tip stands for
+    merges: Ints  # (T−1,): the merge of the larger tree that each merge is
+    rows: Ints  # (T,): how many leaves each tip has
+    times: Floats  # (T,): when the clade of each tip merged, zero for leaves
 
 
-def open_clades(
-    tree: Tree, max_tips: int, support: FloatArray | None = None, n_clusters: int | None = None
-) -> IntArray:
+def open_clades(tree: Tree, max_tips: int, support: Floats | None = None, n_clusters: int | None = None) -> Ints:
     """Choose the merges to show so that at most `max_tips` tips are left, sorted.
 
     The merges above the cut into `n_clusters` come first, if there is room for them. Then again and again the clade
@@ -51,7 +46,7 @@ def open_clades(
     return np.sort(np.array(opened, dtype=np.int64))
 
 
-def collapse(tree: Tree, max_tips: int, support: FloatArray | None = None, n_clusters: int | None = None) -> Collapsed:
+def collapse(tree: Tree, max_tips: int, support: Floats | None = None, n_clusters: int | None = None) -> Collapsed:
     """Close all clades but those that `open_clades` chooses."""
     n = tree.n_leaves
     merges = open_clades(tree, max_tips, support, n_clusters)

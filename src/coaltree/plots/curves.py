@@ -10,6 +10,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from coaltree._arrays import Floats
+from coaltree.errors import InputError
 from coaltree.metrics import ari_curve
 from coaltree.plots.layout import FAINT, INK, PALETTE, plain, tidy_axes
 from coaltree.posterior.diagnostics import effective_size
@@ -42,7 +44,7 @@ def plot_ari_curve(
     """
     named = {"tree": trees} if isinstance(trees, Tree) else dict(trees)
     if not named:
-        raise ValueError("trees must hold at least one tree.")
+        raise InputError("trees must hold at least one tree.")
     if ax is None:
         _, ax = plt.subplots(figsize=(6.0, 4.0), layout="constrained")
     for i, (name, tree) in enumerate(named.items()):
@@ -83,12 +85,12 @@ def plot_traces(
         The axes drawn on; each title gives the effective sample size, the lowest of a quantity with many entries.
     """
     if not trace:
-        raise ValueError("trace must hold at least one quantity.")
+        raise InputError("trace must hold at least one quantity.")
     draws = {name: np.asarray(values, dtype=np.float64) for name, values in trace.items()}
     draws = {name: values[None] if values.ndim == 1 else values for name, values in draws.items()}
     for name, values in draws.items():
         if values.ndim == 0 or not 0 <= burn_in < values.shape[1]:
-            raise ValueError(
+            raise InputError(
                 f"burn_in must be between 0 and the number of draws of {name!r} minus one, got {burn_in} "
                 f"for shape {values.shape}."
             )
@@ -106,7 +108,7 @@ def plot_traces(
     return np.asarray(panels[: len(draws)])
 
 
-def _draw_trace(ax: Axes, name: str, chains: npt.NDArray[np.float64], burn_in: int) -> None:
+def _draw_trace(ax: Axes, name: str, chains: Floats, burn_in: int) -> None:
     """Draw chains (C, m, entries): a line for each entry of each."""
     values = np.moveaxis(chains, 0, 1).reshape(chains.shape[1], -1)
     iteration = np.arange(1, len(values) + 1)

@@ -12,6 +12,8 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.patheffects import withStroke
 
+from coaltree._arrays import Floats, Ints
+from coaltree.errors import InputError
 from coaltree.plots.collapse import Collapsed, collapse
 from coaltree.plots.layout import (
     FAINT,
@@ -29,9 +31,6 @@ from coaltree.plots.layout import (
 )
 from coaltree.tree import Tree, as_index
 from coaltree.validation import check_choice, check_count
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _SUPPORT_COLOURS = LinearSegmentedColormap.from_list("support", ["#FFFFFF", INK])
 _SUPPORT_TEXT_ROOM = 9.0  # points per leaf below which supports are shown by shade alone
@@ -104,9 +103,9 @@ def plot_dendrogram(
     bars = _check_intervals(intervals, n)
     texts = tree.leaf_names if labels is None else tuple(str(label) for label in labels)
     if len(texts) != n:
-        raise ValueError(f"labels must have one label per leaf, {n}, got {len(texts)}.")
+        raise InputError(f"labels must have one label per leaf, {n}, got {len(texts)}.")
     if n_clusters is not None and not 1 <= as_index(n_clusters, "n_clusters") <= n:
-        raise ValueError(f"n_clusters must be between 1 and {n}, the number of leaves, got {n_clusters}.")
+        raise InputError(f"n_clusters must be between 1 and {n}, the number of leaves, got {n_clusters}.")
     check_choice(time_scale, "time_scale", ("linear", "sqrt", "log"))
     if max_tips is not None:
         max_tips = check_count(max_tips, "max_tips", at_least=2)
@@ -144,14 +143,14 @@ def _fitting_tips(canvas: Canvas, n_leaves: int) -> int:
 def _draw(
     canvas: Canvas,
     tree: Tree,
-    shares: FloatArray | None,
+    shares: Floats | None,
     min_support_shown: float,
-    bars: FloatArray | None,
+    bars: Floats | None,
     texts: tuple[str, ...],
     n_clusters: int | None,
     time_scale: TimeScale,
     closed: Collapsed | None = None,
-    tip_support: FloatArray | None = None,
+    tip_support: Floats | None = None,
 ) -> None:
     """Draw a tree whose leaves may be closed clades."""
     n = tree.n_leaves
@@ -184,12 +183,12 @@ def _draw(
 
 def _draw_closed(
     canvas: Canvas,
-    tips: IntArray,
-    node_times: FloatArray,
+    tips: Ints,
+    node_times: Floats,
     leaf_time: float,
-    places: FloatArray,
-    cluster: IntArray | None,
-    support: FloatArray,
+    places: Floats,
+    cluster: Ints | None,
+    support: Floats,
 ) -> None:
     """Some tips as triangles from their merge to the leaves, dashed and pale where their support is low."""
     colours = np.array([to_rgba(INK)] * len(support))
@@ -222,9 +221,9 @@ def _beyond(latest: float, scale: TimeScale) -> float:
 def _draw_branches(
     canvas: Canvas,
     tree: Tree,
-    node_times: FloatArray,
-    places: FloatArray,
-    cluster: IntArray | None,
+    node_times: Floats,
+    places: Floats,
+    cluster: Ints | None,
     room: float,
 ) -> None:
     """Draw every branch as an elbow from the node to its parent's centre; cluster branches in colour."""
@@ -262,14 +261,14 @@ def _draw_branches(
         _add_lines(canvas, stems, colours[stem], widths[stem])
 
 
-def _add_lines(canvas: Canvas, lines: FloatArray, colours: Any, widths: FloatArray) -> None:
+def _add_lines(canvas: Canvas, lines: Floats, colours: Any, widths: Floats) -> None:
     canvas.ax.add_collection(
         LineCollection(list(lines), colors=colours, linewidths=widths, capstyle="projecting", joinstyle="miter"),
         autolim=False,
     )
 
 
-def _draw_intervals(canvas: Canvas, bars: FloatArray, places: FloatArray, room: float) -> None:
+def _draw_intervals(canvas: Canvas, bars: Floats, places: Floats, room: float) -> None:
     known = np.isfinite(bars).all(axis=1)
     ends = np.stack([canvas.xy(bars[known, side], places[known]) for side in (0, 1)], axis=1)
     width = float(np.clip(0.45 * room, 0.8, 6.0))
@@ -277,7 +276,7 @@ def _draw_intervals(canvas: Canvas, bars: FloatArray, places: FloatArray, room: 
     canvas.ax.add_collection(lines, autolim=False)
 
 
-def _apart(canvas: Canvas, merges: IntArray, times: FloatArray, places: FloatArray) -> IntArray:
+def _apart(canvas: Canvas, merges: Ints, times: Floats, places: Floats) -> Ints:
     """Of some merges, in order of importance, those that are drawn far enough from the ones before."""
     points = canvas.ax.transData.transform(canvas.xy(times[merges], places[merges]))
     points *= 72.0 / canvas.ax.figure.dpi
@@ -288,9 +287,7 @@ def _apart(canvas: Canvas, merges: IntArray, times: FloatArray, places: FloatArr
     return merges[kept]
 
 
-def _draw_support(
-    canvas: Canvas, shares: FloatArray, shown: IntArray, times: FloatArray, places: FloatArray, room: float
-) -> None:
+def _draw_support(canvas: Canvas, shares: Floats, shown: Ints, times: Floats, places: Floats, room: float) -> None:
     """Dot some clades, never the root, whose support is always one; add percentages where they fit."""
     x, y = canvas.xy(times[shown], places[shown]).T
     crowded = room < _MARKER_ROOM
@@ -324,7 +321,7 @@ def _draw_support(
         )
 
 
-def _label_clusters(canvas: Canvas, cluster: IntArray, leaf_places: FloatArray, rows: IntArray) -> None:
+def _label_clusters(canvas: Canvas, cluster: Ints, leaf_places: Floats, rows: Ints) -> None:
     """Without room for leaf labels, tell the size of each cluster beside its middle, the largest first."""
     sizes = np.bincount(cluster, weights=rows).astype(np.int64)
     middles = np.bincount(cluster, weights=leaf_places) / np.bincount(cluster)
@@ -338,23 +335,23 @@ def _label_clusters(canvas: Canvas, cluster: IntArray, leaf_places: FloatArray, 
     axis.set_tick_params(labelsize=8, labelcolor=INK)
 
 
-def _check_support(support: npt.ArrayLike | None, n_leaves: int) -> FloatArray | None:
+def _check_support(support: npt.ArrayLike | None, n_leaves: int) -> Floats | None:
     if support is None:
         return None
     shares = np.asarray(support, dtype=np.float64)
     if shares.shape != (n_leaves - 1,):
-        raise ValueError(f"support must have shape ({n_leaves - 1},), one value per merge, got {shares.shape}.")
+        raise InputError(f"support must have shape ({n_leaves - 1},), one value per merge, got {shares.shape}.")
     if not ((shares >= 0.0) & (shares <= 1.0)).all():
-        raise ValueError("support must hold probabilities between 0 and 1; divide percentages by 100.")
+        raise InputError("support must hold probabilities between 0 and 1; divide percentages by 100.")
     return shares
 
 
-def _check_intervals(intervals: npt.ArrayLike | None, n_leaves: int) -> FloatArray | None:
+def _check_intervals(intervals: npt.ArrayLike | None, n_leaves: int) -> Floats | None:
     if intervals is None:
         return None
     bars = np.asarray(intervals, dtype=np.float64)
     if bars.shape != (n_leaves - 1, 2):
-        raise ValueError(f"intervals must have shape ({n_leaves - 1}, 2), one row per merge, got {bars.shape}.")
+        raise InputError(f"intervals must have shape ({n_leaves - 1}, 2), one row per merge, got {bars.shape}.")
     if (bars[:, 0] > bars[:, 1]).any():
-        raise ValueError("intervals must be (lower, upper) in every row; swap their columns.")
+        raise InputError("intervals must be (lower, upper) in every row; swap their columns.")
     return bars

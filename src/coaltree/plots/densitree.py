@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
 
+from coaltree.errors import InputError
 from coaltree.plots.layout import (
     INK,
     PALETTE,
@@ -61,10 +62,10 @@ def plot_densitree(
     """
     n = posterior.n_leaves
     if max_trees < 1:
-        raise ValueError(f"max_trees must be at least 1, got {max_trees}.")
+        raise InputError(f"max_trees must be at least 1, got {max_trees}.")
     reference = posterior.mcc_tree() if reference is None else reference
     if reference.n_leaves != n:
-        raise ValueError(f"reference has {reference.n_leaves} leaves, the posterior {n}; use the same leaves.")
+        raise InputError(f"reference has {reference.n_leaves} leaves, the posterior {n}; use the same leaves.")
 
     if len(posterior) > max_trees:
         posterior = posterior.sample(max_trees, random_state=0)

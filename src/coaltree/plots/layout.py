@@ -10,10 +10,10 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from coaltree._arrays import Floats, Ints
+from coaltree.errors import InputError
 from coaltree.tree import Tree
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 Orientation = Literal["left", "right", "top", "bottom"]
 TimeScale = Literal["linear", "sqrt", "log"]
 
@@ -38,7 +38,7 @@ class Canvas(NamedTuple):
         """Whether time runs along x."""
         return self.orientation in ("left", "right")
 
-    def xy(self, time: npt.ArrayLike, place: npt.ArrayLike) -> FloatArray:
+    def xy(self, time: npt.ArrayLike, place: npt.ArrayLike) -> Floats:
         """Stack times and leaf positions into data coordinates (…, 2)."""
         pair = (time, place) if self.time_is_horizontal else (place, time)
         return np.stack(np.broadcast_arrays(*pair), axis=-1).astype(np.float64)
@@ -58,7 +58,7 @@ class Canvas(NamedTuple):
 def make_canvas(ax: Axes | None, orientation: Orientation, n_leaves: int) -> Canvas:
     """Check the orientation; make a figure of a fitting size when no axes are given."""
     if orientation not in ("left", "right", "top", "bottom"):
-        raise ValueError(
+        raise InputError(
             f'orientation must be "left", "right", "top" or "bottom", the side of the root, got {orientation!r}.'
         )
     if ax is None:
@@ -68,7 +68,7 @@ def make_canvas(ax: Axes | None, orientation: Orientation, n_leaves: int) -> Can
     return Canvas(ax, orientation)
 
 
-def ladderised_order(tree: Tree, rows: IntArray | None = None) -> IntArray:
+def ladderised_order(tree: Tree, rows: Ints | None = None) -> Ints:
     """Leaf order in which the larger side of every merge comes last, (n,); a leaf may count for several rows."""
     size = np.concatenate([np.ones(tree.n_leaves, dtype=np.int64) if rows is None else rows, tree.sizes()])
     if rows is not None:
@@ -87,7 +87,7 @@ def plain(text: str, longest: int = 40) -> str:
     return line.replace("$", r"\$")
 
 
-def node_places(children: IntArray, order: IntArray) -> FloatArray:
+def node_places(children: Ints, order: Ints) -> Floats:
     """Position of every node of M trees along the leaf axis, (M, 2n−1): midway between its children."""
     n_trees, n_merges, _ = children.shape
     n = n_merges + 1
@@ -99,13 +99,13 @@ def node_places(children: IntArray, order: IntArray) -> FloatArray:
     return places
 
 
-def drawn_times(times: FloatArray, scale: TimeScale) -> tuple[FloatArray, float]:
+def drawn_times(times: Floats, scale: TimeScale) -> tuple[Floats, float]:
     """Merge times as they are drawn, and the time at which leaves are drawn: 0, or a floor on a log axis.
 
     The floor is below all but the earliest twentieth of the merges.
     """
     if scale not in ("linear", "sqrt", "log"):
-        raise ValueError(f'time_scale must be "linear", "sqrt" or "log", got {scale!r}.')
+        raise InputError(f'time_scale must be "linear", "sqrt" or "log", got {scale!r}.')
     if scale != "log":
         return times, 0.0
     positive = times[times > 0.0]
@@ -139,7 +139,7 @@ def finish_axes(canvas: Canvas, n_leaves: int, time_limits: tuple[float, float],
     leaf_axis.set_tick_params(length=0, pad=3)
 
 
-def label_leaves(canvas: Canvas, labels: tuple[str, ...], order: IntArray) -> bool:
+def label_leaves(canvas: Canvas, labels: tuple[str, ...], order: Ints) -> bool:
     """Write one label per leaf if there is room, else only their number; return whether there was room."""
     axis = canvas.ax.yaxis if canvas.time_is_horizontal else canvas.ax.xaxis
     room = canvas.points_per_leaf(len(order))

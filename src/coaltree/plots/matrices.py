@@ -13,12 +13,11 @@ from matplotlib.collections import PatchCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 
+from coaltree._arrays import Floats, Ints
+from coaltree.errors import InputError
 from coaltree.plots.dendrogram import plot_dendrogram
 from coaltree.plots.layout import FAINT, INK, PALETTE, TimeScale, ladderised_order, plain
 from coaltree.tree import Tree
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 # Blue and red of equal lightness about white, told apart by colour-blind readers.
 DIVERGING = LinearSegmentedColormap.from_list(
@@ -71,10 +70,10 @@ def plot_heatmap(
     values = np.asarray(X, dtype=np.float64)
     n = tree.n_leaves
     if values.ndim != 2 or len(values) != n or values.shape[1] < 1:
-        raise ValueError(f"X must have shape ({n}, d), one row per leaf of the tree, got {values.shape}.")
+        raise InputError(f"X must have shape ({n}, d), one row per leaf of the tree, got {values.shape}.")
     d = values.shape[1]
     if features is not None and len(features) != d:
-        raise ValueError(f"features must have one name per column of X, {d}, got {len(features)}.")
+        raise InputError(f"features must have one name per column of X, {d}, got {len(features)}.")
     shown = standardised(values) if standardise else values
 
     if ax is None:
@@ -155,10 +154,10 @@ def plot_coclustering(
     n = tree.n_leaves
     matrix = np.asarray(together, dtype=np.float64)
     if matrix.shape != (n, n):
-        raise ValueError(f"together must have shape ({n}, {n}), one row and column per leaf, got {matrix.shape}.")
+        raise InputError(f"together must have shape ({n}, {n}), one row and column per leaf, got {matrix.shape}.")
     names = tree.leaf_names if labels is None else tuple(str(label) for label in labels)
     if len(names) != n:
-        raise ValueError(f"labels must have one label per leaf, {n}, got {len(names)}.")
+        raise InputError(f"labels must have one label per leaf, {n}, got {len(names)}.")
     order = ladderised_order(tree)
     if ax is None:
         _, ax = plt.subplots(figsize=(6.4, 5.8), layout="constrained")
@@ -189,7 +188,7 @@ def plot_coclustering(
     return ax
 
 
-def standardised(values: FloatArray) -> FloatArray:
+def standardised(values: Floats) -> Floats:
     """Columns with mean 0 and standard deviation 1, NaN left out; constant columns become 0."""
     known = np.isfinite(values)
     count = np.maximum(known.sum(axis=0), 1)
@@ -201,12 +200,12 @@ def standardised(values: FloatArray) -> FloatArray:
     return np.asarray(np.where(constant, centred * 0.0, centred / np.where(constant, 1.0, deviation)))
 
 
-def block_means(matrix: FloatArray, most: int) -> FloatArray:
+def block_means(matrix: Floats, most: int) -> Floats:
     """Means of blocks of a square matrix, so that at most `most` rows are left; blocks differ by one row at most."""
     return _row_means(_row_means(matrix, most).T, most).T
 
 
-def _row_means(rows: FloatArray, most: int) -> FloatArray:
+def _row_means(rows: Floats, most: int) -> Floats:
     """Means of runs of rows, NaN left out, so that at most `most` rows are left."""
     n = len(rows)
     if n <= most:
@@ -218,7 +217,7 @@ def _row_means(rows: FloatArray, most: int) -> FloatArray:
     return np.asarray(np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0.0))
 
 
-def _frame_clusters(ax: Axes, cluster: IntArray) -> None:
+def _frame_clusters(ax: Axes, cluster: Ints) -> None:
     """Outline every cluster; in leaf order a cluster is a run."""
     n = len(cluster)
     starts = np.flatnonzero(np.append(True, np.diff(cluster) != 0))
@@ -251,6 +250,6 @@ def _colour_bar(bar_ax: Axes, image: Any, text: str) -> None:
     bar.outline.set_visible(False)
 
 
-def _finite_range(values: FloatArray) -> tuple[float, float]:
+def _finite_range(values: Floats) -> tuple[float, float]:
     finite = values[np.isfinite(values)]
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)

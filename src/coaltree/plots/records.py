@@ -10,6 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from coaltree.errors import InputError
 from coaltree.plots.dendrogram import plot_dendrogram
 from coaltree.plots.layout import FAINT, INK, PALETTE, drawn_times, ladderised_order, node_places, plain, tidy_axes
 from coaltree.records.cost import CostCurves
@@ -103,7 +104,7 @@ def plot_outcome_curves(curves: Sequence[OutcomeCurves], kind: str, level: float
     """
     draw = {"roc": _draw_roc, "precision": _draw_precision, "calibration": _draw_rates, "benefit": _draw_benefit}
     if kind not in draw:
-        raise ValueError(f"kind must be one of {', '.join(draw)}, got {kind!r}.")
+        raise InputError(f"kind must be one of {', '.join(draw)}, got {kind!r}.")
     n_columns = min(4, len(curves))
     n_rows = -(-len(curves) // n_columns)
     fig = Figure(figsize=(2.45 * n_columns + 0.3, 2.3 * n_rows + 0.35), layout="constrained")

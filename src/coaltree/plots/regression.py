@@ -10,13 +10,12 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
+from coaltree._arrays import Floats, Ints
+from coaltree.errors import InputError
 from coaltree.plots.layout import FAINT, INK, PALETTE, TimeScale, ladderised_order, plain, tidy_axes
 from coaltree.plots.matrices import DIVERGING, plot_heatmap
 from coaltree.regression.comparison import Comparison
 from coaltree.tree import Tree
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _COLOUR_QUANTILE = 0.98  # of absolute coefficients: where the colours end, so that one outlier does not bleach the rest
 _LONGEST_NAME = 34
@@ -76,7 +75,7 @@ def plot_outcome_tree(
     if sure is not None:
         marked = np.asarray(sure, dtype=bool)
         if marked.shape != values.shape:
-            raise ValueError(f"sure must have the shape of coef, {values.shape}, got {marked.shape}.")
+            raise InputError(f"sure must have the shape of coef, {values.shape}, got {marked.shape}.")
         rows, columns = np.nonzero(marked[ladderised_order(tree)])
         room = matrix_ax.bbox.height / matrix_ax.figure.dpi * 72.0 / len(values)
         matrix_ax.scatter(columns, rows, s=float(np.clip(0.16 * room, 1.2, 3.0)) ** 2, color=INK, linewidths=0)
@@ -121,10 +120,10 @@ def plot_node_models(
     values = np.asarray(node_coef, dtype=np.float64)
     n = tree.n_leaves
     if values.ndim != 2 or len(values) != 2 * n - 1:
-        raise ValueError(f"node_coef must have shape ({2 * n - 1}, K), one row per node, got {values.shape}.")
+        raise InputError(f"node_coef must have shape ({2 * n - 1}, K), one row per node, got {values.shape}.")
     names = [str(k + 1) for k in range(values.shape[1])] if features is None else [str(name) for name in features]
     if len(names) != values.shape[1]:
-        raise ValueError(f"features must have one name per column of node_coef, {values.shape[1]}, got {len(names)}.")
+        raise InputError(f"features must have one name per column of node_coef, {values.shape[1]}, got {len(names)}.")
     shares = None if support is None else np.asarray(support, dtype=np.float64)
 
     inner = values[n:]
@@ -169,7 +168,7 @@ def plot_node_models(
     return ax
 
 
-def _from_the_root(tree: Tree) -> IntArray:
+def _from_the_root(tree: Tree) -> Ints:
     """Merges in the order root, larger branch and all within it, smaller branch and all within it."""
     n, order, waiting = tree.n_leaves, [], [2 * tree.n_leaves - 2]
     sizes = np.concatenate([np.ones(n, dtype=np.int64), tree.sizes()])
@@ -231,7 +230,7 @@ def plot_auc(
     n_outcomes, n_methods = len(comparison.outcomes), len(chosen)
     counts = [f"{n:,}" for n in comparison.n_events] if events is None else events
     if len(counts) != n_outcomes:
-        raise ValueError(f"events must tell of {n_outcomes} outcomes, got {len(counts)}.")
+        raise InputError(f"events must tell of {n_outcomes} outcomes, got {len(counts)}.")
     order = np.argsort(-comparison.n_events, kind="stable")  # the axis runs upwards: the rarest outcome comes last
     if ax is None:
         per_outcome = 0.16 + 0.045 * n_methods
@@ -300,10 +299,10 @@ def _choose_methods(
     chosen = list(comparison.methods) if methods is None else list(methods)
     missing = [name for name in chosen if name not in comparison.methods]
     if missing:
-        raise ValueError(f"methods must be among {', '.join(comparison.methods)}, got {missing[0]!r}.")
+        raise InputError(f"methods must be among {', '.join(comparison.methods)}, got {missing[0]!r}.")
     texts = chosen if labels is None else [str(label) for label in labels]
     if len(texts) != len(chosen):
-        raise ValueError(f"labels must have one name for each of {len(chosen)} methods, got {len(texts)}.")
+        raise InputError(f"labels must have one name for each of {len(chosen)} methods, got {len(texts)}.")
     return chosen, texts
 
 
@@ -379,6 +378,6 @@ def plot_calibration(
     return ax
 
 
-def _colour_limit(values: FloatArray) -> float:
+def _colour_limit(values: Floats) -> float:
     finite = np.abs(values[np.isfinite(values)])
     return float(np.quantile(finite, _COLOUR_QUANTILE)) or 1.0 if finite.size else 1.0

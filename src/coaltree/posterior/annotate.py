@@ -8,6 +8,7 @@ of the clade's merge time among the trees that hold it.
 from __future__ import annotations
 
 from coaltree import formats
+from coaltree.errors import InputError
 from coaltree.posterior import clades
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.tree import Tree
@@ -20,7 +21,7 @@ def clade_notes(posterior: TreePosterior, tree: Tree, level: float = 0.95, digit
     With a single tree in the posterior there is only the height: one tree has neither support nor spread.
     """
     if not 0.0 < check_fraction(level, "level") < 1.0:
-        raise ValueError(f"level must be between 0 and 1, got {level}.")
+        raise InputError(f"level must be between 0 and 1, got {level}.")
     if len(posterior) == 1:
         return [f"&height={height:.{digits}g}" for height in tree.times]
     support, error = posterior.clade_support(tree), posterior.support_error(tree)

@@ -13,15 +13,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtr
 
+from coaltree._arrays import Floats, Ints
 from coaltree.model.columns import CATEGORICAL, Columns
 from coaltree.model.diffusion import pass_up
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # Draws of latent coordinates that are looked at.
 MOST_DRAWS = 20

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats
+from coaltree.errors import InputError
 from coaltree.inference.augment import Augmentation
 from coaltree.inference.heavy import Tails
 from coaltree.inference.learn import Chain, Draw, Settings, Unknowns
@@ -18,7 +20,6 @@ from coaltree.model.missing import Imputed
 from coaltree.posterior import storage
 from coaltree.tree import Tree
 
-Floats = npt.NDArray[np.float64]
 Arrays = dict[str, npt.NDArray[Any]]
 
 KIND = "coaltree.checkpoint"
@@ -49,7 +50,7 @@ class Checkpoint:
         state = rng.bit_generator.state
         self.run = storage.fingerprint(X, *seen, leaf_noise, settings, n_chains, state, family)
         if not self.path.exists() and not self.path.parent.is_dir():
-            raise ValueError(f"checkpoint must be in a folder that exists, got {self.path}.")
+            raise InputError(f"checkpoint must be in a folder that exists, got {self.path}.")
 
     def load(self, chains: Sequence[Chain]) -> None:
         """Bring fresh chains to where the file left them, if there is one."""
@@ -60,7 +61,7 @@ class Checkpoint:
             try:
                 _unpack(chain, arrays, header)
             except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-                raise ValueError(f"checkpoint {self.path} does not hold a valid run: {error}") from error
+                raise InputError(f"checkpoint {self.path} does not hold a valid run: {error}") from error
 
     def write(self, chains: Sequence[Chain]) -> None:
         """Write all chains, whole or not at all."""

@@ -11,14 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.inference.effort import Effort
 from coaltree.inference.learn import AUTO
 from coaltree.model.columns import Columns
 from coaltree.posterior.loo import Compared, LeaveOneOut, compare
-
-Floats = npt.NDArray[np.float64]
 
 LEARN, ROBUST = "learn", "robust"
 # A short chain has this share of the iterations of a long one, and at least so many; half of them are warm-up.

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints, SmallInts, Words
 from coaltree._compile import inline, kernel
 from coaltree.posterior.diagnostics import effective_sizes
 
@@ -79,7 +80,7 @@ def as_merges(children: npt.ArrayLike) -> Ints:
     """View children as kernels take them: contiguous and, so that one compiled version serves all, read-only."""
     given = np.asarray(children)
     if given.size >= 2**32:
-        raise ValueError(f"children hold {given.size // 2} merges: fewer than 2³¹ can be numbered, take fewer trees.")
+        raise InputError(f"children hold {given.size // 2} merges: fewer than 2³¹ can be numbered, take fewer trees.")
     merges = np.ascontiguousarray(given, dtype=np.int64).view()
     merges.setflags(write=False)
     return merges

@@ -6,10 +6,11 @@ import numbers
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Bools, Floats, Ints, SmallInts
 from coaltree._compile import kernel
 from coaltree._newick import quote
+from coaltree.errors import InputError
 from coaltree.memory import check_matrix
 from coaltree.posterior.clades import (
     ROUNDING,
@@ -19,11 +20,6 @@ from coaltree.posterior.clades import (
     mean_time_of_clades,
     support_of_clades,
 )
-
-BoolArray = npt.NDArray[np.bool_]
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-SmallIntArray = npt.NDArray[np.int32]
 
 _NO_PARENT = -1
 
@@ -47,9 +43,9 @@ class ConsensusTree:
         Names of the leaves.
     """
 
-    parents: IntArray
-    support: FloatArray
-    times: FloatArray
+    parents: Ints
+    support: Floats
+    times: Floats
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -66,7 +62,7 @@ class ConsensusTree:
         """Number of internal nodes, the root included: n − 1 when fully resolved, 1 for a star."""
         return len(self.support)
 
-    def clades(self) -> BoolArray:
+    def clades(self) -> Bools:
         """Membership matrix (C, n): which leaves each clade holds."""
         n = self.n_leaves
         check_matrix(n + self.n_clades, n, 1, "the leaves of every clade", "Follow `parents` instead.")
@@ -98,9 +94,9 @@ class ConsensusTree:
 
 
 def majority_consensus(
-    children: IntArray,
-    times: FloatArray,
-    weights: FloatArray,
+    children: Ints,
+    times: Floats,
+    weights: Floats,
     names: tuple[str, ...] | None,
     threshold: float,
 ) -> ConsensusTree:
@@ -110,7 +106,7 @@ def majority_consensus(
     strict consensus.
     """
     if not (isinstance(threshold, numbers.Real) and 0.5 <= float(threshold) <= 1.0):
-        raise ValueError(f"threshold must be in [0.5, 1], got {threshold}: clades below one half can conflict.")
+        raise InputError(f"threshold must be in [0.5, 1], got {threshold}: clades below one half can conflict.")
     n = children.shape[1] + 1
     ids = clade_ids(children)
     support = support_of_clades(ids, weights)
@@ -130,9 +126,7 @@ def majority_consensus(
 
 
 @kernel
-def _nest(
-    children: IntArray, ids: SmallIntArray, number: SmallIntArray, n_kept: int
-) -> tuple[SmallIntArray, SmallIntArray]:
+def _nest(children: Ints, ids: SmallInts, number: SmallInts, n_kept: int) -> tuple[SmallInts, SmallInts]:
     """Parent (−1 for the root) and size of every leaf, 0 … n−1, and kept clade, n …; clade c is n + number[c], or −1.
 
     Two clades with more than half of the weight each are both in some tree, and all that are kept are compatible: so
@@ -164,6 +158,6 @@ def _nest(
 
 
 @kernel
-def _raise_times(parents: IntArray, state_times: FloatArray) -> None:
+def _raise_times(parents: Ints, state_times: Floats) -> None:
     for node in range(len(parents) - 1):
         state_times[parents[node]] = max(state_times[parents[node]], state_times[node])

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.posterior.clades import clade_ids, support_of_clades
 from coaltree.posterior.diagnostics import FEWEST, effective_size, effective_sizes, r_hat
-
-Floats = npt.NDArray[np.float64]
 
 # Beyond these a run is said not to have converged.
 MOST_R_HAT = 1.1

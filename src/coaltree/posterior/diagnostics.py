@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.fft import next_fast_len
 
-Floats = npt.NDArray[np.float64]
-
+from coaltree._arrays import Floats
+from coaltree.errors import InputError
 
 # Fewer draws than this tell nothing about how they depend on each other.
 FEWEST = 8
@@ -133,13 +133,13 @@ def to_arviz(trace: Mapping[str, npt.ArrayLike], burn_in: int = 0) -> Any:
     except ImportError as error:
         raise ImportError("to_arviz needs ArviZ: pip install 'coaltree[arviz]'.") from error
     if not isinstance(trace, Mapping) or not trace or any(np.ndim(values) < 2 for values in trace.values()):
-        raise ValueError(
+        raise InputError(
             "trace must be a mapping of arrays (n_chains, n_iter, …), as in `CoalescentClustering.trace_`."
         )
     draws = {name: np.asarray(values, dtype=np.float64) for name, values in trace.items()}
     n_draws = {values.shape[1] for values in draws.values()}
     if len(n_draws) != 1 or not 0 <= burn_in < min(n_draws):
-        raise ValueError(f"burn_in must be between 0 and the number of iterations {sorted(n_draws)}, got {burn_in}.")
+        raise InputError(f"burn_in must be between 0 and the number of iterations {sorted(n_draws)}, got {burn_in}.")
     stats = {"lp": draws.pop("log_joint")} if "log_joint" in draws else None
     dims = {
         name: ["column"] if values.ndim == 3 else [f"{name}_{axis}" for axis in range(values.ndim - 2)]

@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
+from coaltree.errors import InputError
 from coaltree.memory import check_matrix
 from coaltree.validation import check_array, check_count
-
-Floats = npt.NDArray[np.float64]
 
 # Eigenvalues below this fraction of the largest are rounding; below minus this, the matrix is not Euclidean.
 _ROUNDING = 1e-9
@@ -35,19 +34,19 @@ def embed(distances: Any, n_dimensions: int | None = None) -> Floats:
     D = check_array(distances, "X", 2)
     n = len(D)
     if D.shape != (n, n) or n < 2:
-        raise ValueError(f"X must be a square matrix of squared distances between at least 2 rows, got {D.shape}.")
+        raise InputError(f"X must be a square matrix of squared distances between at least 2 rows, got {D.shape}.")
     # The centred matrix, its eigenvectors and the work space of finding them, beside D.
     check_matrix(n, n, 4 * 8, "products of rows", "Pass the table itself with metric='euclidean', or fewer rows.")
     size = float(np.abs(D).max())
     if np.any(D < 0) or np.abs(np.diag(D)).max() > 1e-8 * size or np.abs(D - D.T).max() > 1e-8 * size:
-        raise ValueError("X must hold squared distances: non-negative, symmetric, zero on the diagonal.")
+        raise InputError("X must hold squared distances: non-negative, symmetric, zero on the diagonal.")
     if size == 0.0:
-        raise ValueError("X must hold some positive distance, but all rows are equal.")
+        raise InputError("X must hold some positive distance, but all rows are equal.")
     centred = D - D.mean(axis=0)
     values, vectors = np.linalg.eigh(-0.5 * (centred - centred.mean(axis=1, keepdims=True)))
     values, vectors = values[::-1], vectors[:, ::-1]
     if values[-1] < -_NEGATIVE * values[0]:
-        raise ValueError(
+        raise InputError(
             f"X must hold squared Euclidean distances, but no rows have these (smallest eigenvalue {values[-1]:.3g}, "
             f"largest {values[0]:.3g} of the centred matrix): pass squares, or pass the table itself with "
             "metric='euclidean'."
@@ -55,7 +54,7 @@ def embed(distances: Any, n_dimensions: int | None = None) -> Floats:
     rank = int((values > _ROUNDING * values[0]).sum())
     d = rank if n_dimensions is None else check_count(n_dimensions, "n_dimensions", at_least=1)
     if d < rank:
-        raise ValueError(f"n_dimensions must be at least {rank}, the rank of the distances, got {d}.")
+        raise InputError(f"n_dimensions must be at least {rank}, the rank of the distances, got {d}.")
     rows = np.zeros((n, d))
     rows[:, :rank] = vectors[:, :rank] * np.sqrt(values[:rank])
     return rows
@@ -73,7 +72,7 @@ def embed_new(rows: Floats, distances: Any) -> Floats:
     if len(free):
         points[:, free[0]] = np.sqrt(outside)
     elif np.any(outside > 1e-6 * np.maximum(D.max(axis=1), squares.max())):
-        raise ValueError(
+        raise InputError(
             f"X must hold squared distances to the {len(rows)} training rows in {rows.shape[1]} dimensions, but some "
             "points lie outside their span: fit with a larger n_dimensions."
         )

@@ -11,6 +11,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints, SmallInts
+from coaltree.errors import InputError, InputTypeError
 from coaltree.memory import check_matrix
 from coaltree.posterior import clades, point, storage
 from coaltree.posterior import pairs as leaf_pairs
@@ -18,9 +20,6 @@ from coaltree.posterior.consensus import ConsensusTree, majority_consensus
 from coaltree.randomness import RandomState, as_generator
 from coaltree.tree import Tree, as_index
 from coaltree.validation import as_floats, check_choice, check_count, check_fraction
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _ROUNDING = 1e-12
 
@@ -64,12 +63,12 @@ class TreePosterior:
     array([0.75, 1.  ])
     """
 
-    children: IntArray
-    times: FloatArray
-    weights: FloatArray
+    children: Ints
+    times: Floats
+    weights: Floats
     log_evidence: float
-    log_joint: FloatArray
-    ess_per_step: FloatArray
+    log_joint: Floats
+    ess_per_step: Floats
     names: tuple[str, ...] | None = None
     info: dict[str, Any] = field(default_factory=dict)
 
@@ -80,10 +79,10 @@ class TreePosterior:
             store(self, name, _read_only(name, getattr(self, name), np.float64))
         log_evidence = as_floats(self.log_evidence, "log_evidence")
         if log_evidence.ndim:
-            raise ValueError(f"log_evidence must be one number, got shape {log_evidence.shape}.")
+            raise InputError(f"log_evidence must be one number, got shape {log_evidence.shape}.")
         store(self, "log_evidence", float(log_evidence))
         if self.names is not None and not isinstance(self.names, Iterable):
-            raise TypeError(f"names must be a sequence of texts, got {type(self.names).__name__}.")
+            raise InputTypeError(f"names must be a sequence of texts, got {type(self.names).__name__}.")
         store(self, "names", None if self.names is None else tuple(self.names))
         store(self, "info", _plain(self.info))
         _check(self)
@@ -110,7 +109,7 @@ class TreePosterior:
         try:
             position = range(len(self))[index.__index__()]
         except AttributeError:
-            raise TypeError(f"index must be an integer, got {type(index).__name__}.") from None
+            raise InputTypeError(f"index must be an integer, got {type(index).__name__}.") from None
         except IndexError:
             raise IndexError(f"index {index} is out of range for a posterior of {len(self)} trees.") from None
         return Tree(self.children[position], self.times[position], self.names)
@@ -149,7 +148,7 @@ class TreePosterior:
 
     # ---- pairs of leaves
 
-    def cophenetic(self, pairs: npt.ArrayLike | None = None) -> FloatArray:
+    def cophenetic(self, pairs: npt.ArrayLike | None = None) -> Floats:
         """Posterior mean of the merge time of pairs of leaves.
 
         Parameters
@@ -167,7 +166,7 @@ class TreePosterior:
         self._check_all_pairs("Ask for some pairs of leaves with pairs=[[i, j], …].")
         return leaf_pairs.pair_sums(self.children, self.weights[:, None] * self.times)
 
-    def coclustering(self, n_clusters: int, pairs: npt.ArrayLike | None = None) -> FloatArray:
+    def coclustering(self, n_clusters: int, pairs: npt.ArrayLike | None = None) -> Floats:
         """Posterior probability that two leaves share a cluster of the cut into `n_clusters`.
 
         Parameters
@@ -183,7 +182,7 @@ class TreePosterior:
         """
         n = self.n_leaves
         if not 1 <= as_index(n_clusters, "n_clusters") <= n:
-            raise ValueError(f"n_clusters must be between 1 and the number of leaves {n}, got {n_clusters}.")
+            raise InputError(f"n_clusters must be between 1 and the number of leaves {n}, got {n_clusters}.")
         if pairs is not None:
             asked = leaf_pairs.check_pairs(pairs, n)
             share = leaf_pairs.share_of_pairs(self.children, self.weights, int(n_clusters), asked)
@@ -200,7 +199,7 @@ class TreePosterior:
 
     # ---- clades
 
-    def clade_support(self, tree: Tree) -> FloatArray:
+    def clade_support(self, tree: Tree) -> Floats:
         """Posterior probability of every clade of `tree`, (n−1,), in the order of its merges."""
         found = self._find_clades(tree)
         return clades.as_probability(clades.support_in(found, self.weights))
@@ -226,7 +225,7 @@ class TreePosterior:
         Equal-tailed, among the trees that contain the clade; NaN for clades that none contains.
         """
         if not 0.0 < check_fraction(level, "level") < 1.0:
-            raise ValueError(f"level must be between 0 and 1, got {level}; 0.9 gives a 90% interval.")
+            raise InputError(f"level must be between 0 and 1, got {level}; 0.9 gives a 90% interval.")
         held = clades.held_times(self._find_clades(tree), self.times, self.weights)
         return clades.quantiles(held, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
 
@@ -279,14 +278,14 @@ class TreePosterior:
         """Majority-rule consensus: the clades with support above one half and at least `threshold`."""
         return majority_consensus(self.children, self.times, self.weights, self.names, threshold)
 
-    def _find_clades(self, tree: Tree) -> npt.NDArray[np.int32]:
+    def _find_clades(self, tree: Tree) -> SmallInts:
         """The merge of `tree` with the same clade as each merge of the sampled trees, or −1, (M, n−1)."""
         if tree.n_leaves != self.n_leaves:
-            raise ValueError(
+            raise InputError(
                 f"tree has {tree.n_leaves} leaves and the posterior {self.n_leaves}: pass a tree over the same leaves."
             )
         if self.names is not None and tree.names is not None and tuple(tree.names) != self.names:
-            raise ValueError("tree must name its leaves as the posterior does, in the same order.")
+            raise InputError("tree must name its leaves as the posterior does, in the same order.")
         return clades.clades_in(self.children, tree.children)
 
     # ---- files
@@ -310,18 +309,18 @@ class TreePosterior:
         try:
             return cls(**contents)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{os.fspath(path)} does not hold a valid posterior: {error}") from error
+            raise InputError(f"{os.fspath(path)} does not hold a valid posterior: {error}") from error
 
 
 def _read_only(name: str, values: npt.ArrayLike, dtype: type) -> npt.NDArray[Any]:
     try:
         given = np.asarray(values)
     except ValueError as error:
-        raise ValueError(f"{name} must be an array: {error}") from error
+        raise InputError(f"{name} must be an array: {error}") from error
     if dtype is np.int64 and given.dtype.kind not in "iu":
-        raise ValueError(f"{name} must hold integers, got dtype {given.dtype}.")
+        raise InputError(f"{name} must hold integers, got dtype {given.dtype}.")
     if given.dtype.kind not in "iuf":
-        raise ValueError(f"{name} must hold real numbers, got dtype {given.dtype}.")
+        raise InputError(f"{name} must hold real numbers, got dtype {given.dtype}.")
     array: npt.NDArray[Any] = np.array(given, dtype=dtype, order="C")
     array.setflags(write=False)
     return array
@@ -332,7 +331,7 @@ def _plain(info: Mapping[str, Any]) -> dict[str, Any]:
     try:
         plain: dict[str, Any] = json.loads(json.dumps(dict(info)))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"info must be a mapping of JSON values: {error}; convert arrays with .tolist().") from error
+        raise InputError(f"info must be a mapping of JSON values: {error}; convert arrays with .tolist().") from error
     return plain
 
 
@@ -340,7 +339,7 @@ def _check(post: TreePosterior) -> None:
     """Raise ValueError, naming the argument, unless the arrays describe M weighted trees."""
     shape = post.children.shape
     if len(shape) != 3 or shape[2] != 2 or 0 in shape:
-        raise ValueError(f"children must have shape (M, n-1, 2) with M and n-1 at least 1, got {shape}.")
+        raise InputError(f"children must have shape (M, n-1, 2) with M and n-1 at least 1, got {shape}.")
     n_trees, n_merges = shape[:2]
     n = n_merges + 1
     per_tree, per_merge = (n_trees,), (n_merges,)
@@ -353,13 +352,13 @@ def _check(post: TreePosterior) -> None:
     for name, wanted in shapes.items():
         found = getattr(post, name).shape
         if found != wanted:
-            raise ValueError(f"{name} must have shape {wanted} to match children, got {found}.")
+            raise InputError(f"{name} must have shape {wanted} to match children, got {found}.")
     for part in _batches(n_trees, n):
         _check_trees(post.children[part], post.times[part])
     if not (post.weights >= 0).all() or not np.isclose(post.weights.sum(), 1.0, rtol=0.0, atol=1e-6):
-        raise ValueError("weights must be non-negative and sum to one; divide them by their sum.")
+        raise InputError("weights must be non-negative and sum to one; divide them by their sum.")
     if np.isnan(post.log_joint).any():
-        raise ValueError("log_joint must not be NaN.")
+        raise InputError("log_joint must not be NaN.")
     post[0]  # Tree checks the names
 
 
@@ -369,12 +368,12 @@ def _batches(n_trees: int, n_leaves: int) -> Iterator[slice]:
     return (slice(first, first + step) for first in range(0, n_trees, step))
 
 
-def _check_trees(children: IntArray, times: FloatArray) -> None:
+def _check_trees(children: Ints, times: Floats) -> None:
     n_trees, n_merges, _ = children.shape
     n = n_merges + 1
     used = np.sort(children.reshape(n_trees, -1), axis=1)
     too_early = children >= n + np.arange(n_merges)[:, None]
     if (used != np.arange(2 * n - 2)).any() or too_early.any():
-        raise ValueError("children must merge every node 0 ... 2n-3 exactly once, each after it was made.")
+        raise InputError("children must merge every node 0 ... 2n-3 exactly once, each after it was made.")
     if not np.isfinite(times).all() or (times < 0).any() or (np.diff(times) < 0).any():
-        raise ValueError("times must be finite, non-negative and non-decreasing along every row.")
+        raise InputError("times must be finite, non-negative and non-decreasing along every row.")

@@ -15,13 +15,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
 from coaltree.inference.attachment import Others, n_until
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 ORDER = 6
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(ORDER)

@@ -23,21 +23,18 @@ import heapq
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
+from coaltree._arrays import Bools, Floats, Ints
 from coaltree._compile import kernel
+from coaltree.errors import InputError
 from coaltree.posterior.clades import as_merges
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.outliers import find_outliers, outlier_probability
 from coaltree.posterior.pairs import mean_ancestor_times, pair_sums, restrict
 from coaltree.posterior.point import in_time_order
 from coaltree.tree import Tree, as_index
-
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 MOST_ROWS = 2000
 OUTLIER = -1
@@ -60,7 +57,7 @@ class Hierarchy(NamedTuple):
         apart, most = self.is_outlier, len(self.order) + 1
         if not 1 <= as_index(n_clusters, "n_clusters") <= most:
             rows = f"{len(apart)} rows" + f", of which {apart.sum()} are outliers" * bool(apart.any())
-            raise ValueError(f"n_clusters must be between 1 and {most} for {rows}, got {n_clusters}.")
+            raise InputError(f"n_clusters must be between 1 and {most} for {rows}, got {n_clusters}.")
         undone = np.zeros(len(apart) - 1, dtype=np.bool_)
         undone[self.order[: n_clusters - 1]] = True
         heads = _heads(as_merges(self.tree.children[None])[0], undone)

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree._version import __version__
+from coaltree.errors import InputError
 from coaltree.inference import heavy, learn, running
 from coaltree.inference.augment import Augmentation
 from coaltree.inference.effort import Effort, settle
@@ -29,8 +31,6 @@ from coaltree.posterior.mixed import Mixed, as_mixed, sparing
 from coaltree.posterior.sampling import leaf_names
 from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.validation import check_choice, check_count, check_data, check_leaf_noise
-
-Floats = npt.NDArray[np.float64]
 
 
 class LearnedPosterior(NamedTuple):
@@ -211,7 +211,7 @@ def _learn(
     learn_noise = isinstance(leaf_noise, str) and leaf_noise in (LEARN, ROBUST)
     own_noise = learn_noise and leaf_noise == ROBUST
     if own_noise and method == GREEDY:
-        raise ValueError('leaf_noise="robust" is for sampled trees, got method="greedy". Use leaf_noise="learn".')
+        raise InputError('leaf_noise="robust" is for sampled trees, got method="greedy". Use leaf_noise="learn".')
     noise = None if learn_noise else check_leaf_noise(leaf_noise, n)
     told = _check_learnable(X_array, family) if latent is None else []
     settings = learn.Settings(effort.warmup, effort.thin, learn_noise, method == GREEDY, neighbors, own_noise)
@@ -266,9 +266,9 @@ def _chains(
 
 def _check_neighbors(neighbors: Any, method: str, X: Floats) -> int:
     if method != GREEDY:
-        raise ValueError(f'neighbors is for method="greedy", got method={method!r}: chains look at near edges anyway.')
+        raise InputError(f'neighbors is for method="greedy", got method={method!r}: chains look at near edges anyway.')
     if np.isnan(X).any():
-        raise ValueError("neighbors needs a table without missing entries. Fill them in, or leave neighbors out.")
+        raise InputError("neighbors needs a table without missing entries. Fill them in, or leave neighbors out.")
     return check_count(neighbors, "neighbors", at_least=1)
 
 
@@ -278,9 +278,9 @@ def _check_learnable(X: Floats, family: CovarianceFamily) -> list[tuple[str, typ
     lowest, highest = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
     constant = np.flatnonzero(lowest == highest)
     if len(constant) == d:
-        raise ValueError("X is constant in every column: there is nothing to learn from.")
+        raise InputError("X is constant in every column: there is nothing to learn from.")
     if len(constant) and isinstance(family, Diagonal | HuangWand):
-        raise ValueError(
+        raise InputError(
             f"X is constant in column(s) {', '.join(map(str, constant))}, whose variance cannot be learned. Drop them, "
             'or use covariance="spherical".'
         )

@@ -11,9 +11,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
+from coaltree._arrays import Bools, Floats, Ints
 from coaltree._compile import kernel
 from coaltree.inference.attachment import Others
 from coaltree.inference.query import nearest_to
@@ -23,10 +23,6 @@ from coaltree.posterior.near import MARGIN, MOST_IN_VAIN, Found, Task, View, fin
 from coaltree.posterior.outline import Clades, make_clades, make_clock
 from coaltree.posterior.places import Sites, lay_grid, make_sites, weigh_edges
 from coaltree.tree import Tree
-
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # Trees of up to this many leaves are summed over all their edges.
 EXACT = 500

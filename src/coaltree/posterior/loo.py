@@ -23,7 +23,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln, logsumexp
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
+from coaltree.errors import InputError
 from coaltree.inference.attachment import exposure, n_until, root_excess
 from coaltree.inference.chain import Chain, attach, detach, make_chain, other_child
 from coaltree.inference.heavy import Tails
@@ -34,9 +36,6 @@ from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.near import KINKS
 from coaltree.posterior.places import NEGLIGIBLE, add_logs, integrate, log_bound
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # Of more rows so many are held out, and of more draws so many are asked: enough to tell models apart. A row takes time
 # that grows with the tree, so of very many rows fewer are held out: about so many edges are looked at in all.
@@ -89,7 +88,7 @@ def leave_one_out(
     if len(rows) > n_rows:
         rows = np.sort(np.random.default_rng(0).choice(rows, n_rows, replace=False))
     if len(rows) < 2:
-        raise ValueError("leave-one-out needs at least two rows without missing entries.")
+        raise InputError("leave-one-out needs at least two rows without missing entries.")
     filled = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
     n_chains = int(posterior.info.get("n_chains", 1))
     per_chain = len(posterior) // n_chains
@@ -241,11 +240,11 @@ class Compared(NamedTuple):
 def compare(fits: Mapping[str, LeaveOneOut]) -> dict[str, Compared]:
     """Set fits of the same table side by side, the best first, as ArviZ's `compare` does."""
     if not fits:
-        raise ValueError("fits must name at least one leave-one-out result, got none.")
+        raise InputError("fits must name at least one leave-one-out result, got none.")
     names = sorted(fits, key=lambda name: -fits[name].elpd)
     best = fits[names[0]]
     if any(not np.array_equal(fit.rows, best.rows) for fit in fits.values()):
-        raise ValueError("fits must have held out the same rows of the same table.")
+        raise InputError("fits must have held out the same rows of the same table.")
     weights = stack(np.array([fits[name].log_density for name in names]))
     table = {}
     for name, weight in zip(names, weights, strict=True):

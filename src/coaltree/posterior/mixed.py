@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
+from coaltree._arrays import Floats, Ints, Singles
+from coaltree.errors import InputError
 from coaltree.frame import as_frame
 from coaltree.inference.augment import Augmentation
 from coaltree.inference.learn import Chain
@@ -21,9 +23,6 @@ from coaltree.model.truncated import largest_probabilities
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.places import make_sites
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # Bytes for latent coordinates of all draws; of large tables not every draw has them.
 MOST_BYTES = 300_000_000
@@ -46,7 +45,7 @@ class Mixed:
         default_factory=lambda: np.empty(0, dtype=np.int64)
     )  # (K,): trees of the posterior whose draws are here
     # (K, entries): the NaN of encoded.X
-    latent: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
+    latent: Singles = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
     cuts: Floats = field(default_factory=lambda: np.empty((0, 0)))  # (K, C)
 
     def augmentation(self) -> Augmentation | None:
@@ -164,7 +163,7 @@ def as_mixed(X: Any, columns: Any) -> Mixed:
     """Return a table with what its columns are taken for."""
     guessed = columns if isinstance(columns, Guessed) else guess_columns(as_frame(X), columns)
     if len(guessed.values) < 2:
-        raise ValueError(f"X must have at least 2 rows to build a tree, got {len(guessed.values)}.")
+        raise InputError(f"X must have at least 2 rows to build a tree, got {len(guessed.values)}.")
     return Mixed(guessed.columns, guessed.values, guessed.notes, guessed.columns.encode(guessed.values))
 
 
@@ -180,12 +179,12 @@ def restore_mixed(models: Any, notes: Any, arrays: dict[str, Any]) -> Mixed | No
     columns = Columns(tuple(map(_restored, models)))
     values = np.ascontiguousarray(arrays["values"], dtype=np.float64)
     if values.ndim != 2 or values.shape[1] != len(columns.models):
-        raise ValueError(f"mixed/values must have {len(columns.models)} columns, got shape {values.shape}.")
+        raise InputError(f"mixed/values must have {len(columns.models)} columns, got shape {values.shape}.")
     encoded = columns.encode(values)
     index, latent, cuts = arrays["index"].astype(np.int64), arrays["latent"], arrays["cuts"]
     n_drawn, n_cuts = int(np.isnan(encoded.X).sum()), int(columns.first_cut[-1])
     if len(index) and (latent.shape != (len(index), n_drawn) or cuts.shape != (len(index), n_cuts)):
-        raise ValueError(f"mixed/latent must be ({len(index)}, {n_drawn}), got {latent.shape}.")
+        raise InputError(f"mixed/latent must be ({len(index)}, {n_drawn}), got {latent.shape}.")
     return Mixed(columns, values, tuple(map(str, notes)), encoded, index, latent.astype(np.float32), cuts)
 
 
@@ -195,5 +194,5 @@ def _restored(content: Any) -> ColumnModel:
     kept["knots"] = tuple(tuple(knot) for knot in kept.get("knots", ()))
     model = ColumnModel(**kept)
     if model.kind not in KINDS or (model.kind in UNIT and model.n_levels < 2):
-        raise ValueError(f"column {model.name!r} must be of a known kind, got {model.kind!r}.")
+        raise InputError(f"column {model.name!r} must be of a known kind, got {model.kind!r}.")
     return model

@@ -19,8 +19,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
 from coaltree.inference.attachment import exposure
 from coaltree.model.columns import CATEGORICAL, UNIT, Columns
@@ -28,9 +28,6 @@ from coaltree.model.truncated import log_between, log_largest, standard_between
 from coaltree.posterior.locate import Places
 from coaltree.posterior.places import Sites
 from coaltree.randomness import Stream, uniform
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 # Shares of an edge on (0, 1), squared so that they crowd near its lower end, and their weights.

@@ -29,8 +29,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Bools, Floats, Ints
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference.attachment import Edge, Others, blend_distance, expectation, exposure
 from coaltree.inference.heap import pop, push
@@ -38,10 +38,6 @@ from coaltree.model import gig
 from coaltree.model.messages import squared_distance
 from coaltree.posterior.outline import Clades
 from coaltree.posterior.places import NEGLIGIBLE, POLE, Sites, add_logs, integrate, log_bound
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 # An edge waits for good when its mass is below this share of the sum, e^(−MARGIN).
 MARGIN = 12.0

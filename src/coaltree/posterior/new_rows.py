@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from joblib import effective_n_jobs
 
+from coaltree._arrays import Floats, Ints, Words
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.locate import Given, Places
 from coaltree.posterior.mixed import Mixed, settled
@@ -19,9 +19,6 @@ from coaltree.posterior.places import Sites, make_sites
 from coaltree.posterior.predict import Attachment, pick, share_labels
 from coaltree.randomness import make_streams
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # Trees that new rows are placed in: of small tables, and of those with more than MANY rows.
 MOST_TREES, FEW_TREES, MANY = 50, 10, 2000

@@ -25,13 +25,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
+from coaltree._arrays import Bools, Floats, Ints
 from coaltree._compile import kernel
 from coaltree.posterior.clades import as_merges, as_probability
 from coaltree.posterior.pairs import restrict
-
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 RARE, RARE_GROUP = 0.03, 0.1
 MOST_TOGETHER = 4

@@ -10,13 +10,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree._compile import kernel
 from coaltree.inference.attachment import Others
 from coaltree.posterior.places import Sites, add_logs
-
-Floats = npt.NDArray[np.float64]
 
 # How far the clock may be from Λ.
 CLOCK = 1e-5

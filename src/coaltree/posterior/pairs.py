@@ -9,23 +9,21 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints, SmallInts
 from coaltree._compile import inline, kernel
+from coaltree.errors import InputError
 from coaltree.posterior.clades import as_merges
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-SmallInts = npt.NDArray[np.int32]
 
 
 def check_pairs(pairs: npt.ArrayLike, n: int) -> Ints:
     """Return pairs of leaves as an array (P, 2), or say what is wrong with them."""
     array = np.asarray(pairs)
     if array.ndim != 2 or array.shape[1] != 2 or (array.size and array.dtype.kind not in "iu"):
-        raise ValueError(
+        raise InputError(
             f"pairs must hold two leaf indices a row, shape (P, 2), got shape {array.shape} of {array.dtype}."
         )
     if array.size and (array.min() < 0 or array.max() >= n):
-        raise ValueError(f"pairs must hold leaf indices between 0 and {n - 1}, got {array.min()} to {array.max()}.")
+        raise InputError(f"pairs must hold leaf indices between 0 and {n - 1}, got {array.min()} to {array.max()}.")
     return np.ascontiguousarray(array, dtype=np.int64)
 
 

@@ -21,14 +21,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
+from coaltree.errors import InputError
 from coaltree.inference.greedy import greedy_tree
 from coaltree.posterior.clades import as_merges, as_probability
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.hierarchy import OUTLIER, Hierarchy, hierarchy_of_one
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 MOST_CLUSTERS = 30
 # Score that two clusters or more must reach, of draws and of a single tree.
@@ -177,7 +176,7 @@ def cluster_probability(posterior: TreePosterior, labels: npt.ArrayLike, outlier
     """
     given = np.asarray(labels)
     if given.shape != (posterior.n_leaves,) or given.dtype.kind not in "iu":
-        raise ValueError(f"labels must hold one whole number a row, shape ({posterior.n_leaves},), got {given.shape}.")
+        raise InputError(f"labels must hold one whole number a row, shape ({posterior.n_leaves},), got {given.shape}.")
     values, codes = np.unique(given, return_inverse=True)
     codes = codes - int(values[0] < 0)
     used, weights = _spread(posterior.weights, max(1, MOST_LEAVES // posterior.n_leaves))

@@ -22,8 +22,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference.attachment import (
     Edge,
@@ -41,9 +41,6 @@ from coaltree.model import gig
 from coaltree.model.messages import meet, squared_distance
 from coaltree.posterior.grid import ORDER, SMALLEST, Grid, make_grid
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 # Edges whose share is shown to be below e^(−NEGLIGIBLE) of the sum, over the number of edges, are left out.

@@ -15,17 +15,12 @@ rest is looked up by the difference of the words of A and c. No sampled tree has
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints, SmallInts, Words
 from coaltree._compile import inline, kernel
 from coaltree.posterior.clades import as_merges, find, leaf_keys, number_clades, support_of_clades
 from coaltree.posterior.pairs import mean_ancestor_times
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-SmallInts = npt.NDArray[np.int32]
-Words = npt.NDArray[np.uint64]
 
 FEW = 5000
 SEARCHES = 2

@@ -16,18 +16,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from joblib import effective_n_jobs
 from threadpoolctl import threadpool_limits
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import kernel
+from coaltree.errors import InputError
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.locate import Batch, Given, Places, gather, locate, make_batches, with_near
 from coaltree.posterior.places import POLE, make_sites
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # Labels are counted for all nodes at once, in blocks of labels whose table has at most this many entries.
 _ENTRIES = 4_000_000
@@ -201,7 +199,7 @@ def _average(fit: Fit, X_new: Floats, summarise: Summary, n_jobs: int | None) ->
     """log p(x | X), (B,), and the mean of a summary over trees given x, (B, K)."""
     used = np.flatnonzero(fit.posterior.weights > 0.0)
     if len(used) == 0:
-        raise ValueError("posterior has no tree of positive weight.")
+        raise InputError("posterior has no tree of positive weight.")
     kept, blank = _one_blank(X_new)
     log_density = np.empty(len(X_new))
     values: Floats | None = None

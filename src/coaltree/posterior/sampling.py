@@ -86,7 +86,7 @@ def sample_posterior(
     method, n_particles, ess_threshold = check_sampler(method, n_particles, ess_threshold, n_jobs)
     n_islands = check_count(n_islands, "n_islands", at_least=1)
     if n_islands > n_particles:
-        raise ValueError(f"n_islands must be at most n_particles={n_particles}, got {n_islands}.")
+        raise InputError(f"n_islands must be at most n_particles={n_particles}, got {n_islands}.")
     rng = as_generator(random_state)
     leaves = whiten_leaves(X, covariance, leaf_noise)
     n, d = leaves.rows.shape

@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import kernel
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.pairs import cut_tree
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 MOST_PAIRED = 2_000  # rows of which all pairs are looked at; of more, a sample stands for them
 N_SAMPLED = 400

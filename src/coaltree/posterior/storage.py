@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree import _npy
+from coaltree.errors import InputError
 from coaltree.memory import available_memory
 
 POSTERIOR = "coaltree.TreePosterior"
@@ -55,20 +56,20 @@ def read(path: str | os.PathLike[str], kind: str = POSTERIOR) -> dict[str, Any]:
         header = json.loads(_decode(contents[_HEADER]))
         found, version = header.pop("format"), header.pop("format_version")
         if found != kind:
-            raise ValueError(f"it holds {found!r}")
+            raise InputError(f"it holds {found!r}")
         checksum = _decode(contents.pop(_CHECKSUM, np.empty(0)))
         if type(version) is not int:
-            raise ValueError(f"its format version is {version!r}")
+            raise InputError(f"its format version is {version!r}")
     except Exception as error:  # damaged archives fail in many ways: zipfile, its decompressors, json
-        raise ValueError(
+        raise InputError(
             f"{name} is not a readable {kind} file ({error}): it is damaged or was not written by coaltree as such."
         ) from error
     if version > FORMAT_VERSION:
-        raise ValueError(
+        raise InputError(
             f"{name} has format version {version} and this coaltree reads up to {FORMAT_VERSION}: upgrade coaltree."
         )
     if _digest(contents) != checksum:
-        raise ValueError(f"{name} is damaged: its contents do not match their checksum.")
+        raise InputError(f"{name} is damaged: its contents do not match their checksum.")
     del contents[_HEADER]
     return {**contents, **header}
 
@@ -134,7 +135,7 @@ def _unpack(data: bytes) -> dict[str, npt.NDArray[Any]]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         needed, available = sum(part.file_size for part in archive.infolist()), available_memory()
         if available is not None and needed > available:
-            raise ValueError(f"its arrays claim {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free")
+            raise InputError(f"its arrays claim {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free")
         return {part.filename.removesuffix(".npy"): _npy.decode(archive.read(part)) for part in archive.infolist()}
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
+from coaltree._arrays import Floats
 from coaltree._version import __version__
 from coaltree.posterior import storage
 from coaltree.records.cohort import Cohort, CohortRule, as_day, build_cohort, days_of
@@ -44,8 +45,6 @@ from coaltree.records.review import (
 )
 from coaltree.regression.comparison import Comparison, Table
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
 
 KIND = "coaltree.RecordsModel"
 FILE = "model.npz"

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from coaltree.errors import InputError
+
 SEPARATOR = "//"
 BIRTH, DEATH = "MEDS_BIRTH", "MEDS_DEATH"
 OBSERVATION_START, OBSERVATION_END = "OBSERVATION_START", "OBSERVATION_END"
@@ -170,12 +172,12 @@ class CodePattern:
     def __post_init__(self) -> None:
         low, high = self._ends
         if not low or len(low) != len(high) or low > high or not re.fullmatch(r"[A-Z0-9x]+", low + high):
-            raise ValueError(
+            raise InputError(
                 f"{self.text!r} is not a pattern of codes. Write a prefix (410), a range of prefixes of equal length "
                 "(490-492), or a prefix with x for any one character (402.x1)."
             )
         if low != high and "x" in low + high:
-            raise ValueError(f"{self.text!r} mixes a range and x; write the range as separate patterns.")
+            raise InputError(f"{self.text!r} mixes a range and x; write the range as separate patterns.")
 
     @cached_property
     def _ends(self) -> tuple[str, str]:

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Bools, Floats, Ints
 from coaltree.records.codes import BIRTH, DEATH, OBSERVATION_END, OBSERVATION_START
 from coaltree.records.engine import DAY, Events, fetch, memory_table, timestamps
 from coaltree.records.errors import RecordsError
@@ -140,9 +141,6 @@ def as_day(value: Any, name: str = "threshold") -> int:
 
 __all__ = ["Cohort", "CohortRule", "as_day", "build_cohort"]
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
@@ -209,7 +207,7 @@ class Cohort:
         )
 
     @property
-    def age(self) -> npt.NDArray[np.float64]:
+    def age(self) -> Floats:
         """Age in years on day 0, NaN where the birth is not known."""
         if self.born is None:
             return np.full(len(self), np.nan)

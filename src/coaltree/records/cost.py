@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from coaltree._arrays import Bools, Floats, Ints
 from coaltree.randomness import RandomState, as_generator
 from coaltree.records.codes import normalise, split
 from coaltree.records.cohort import Cohort
@@ -29,10 +30,6 @@ from coaltree.records.errors import RecordsError
 from coaltree.records.importer import choose_columns
 from coaltree.records.privacy import FEWEST
 from coaltree.validation import check_choice, check_count
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 CRITERIA = ("rank", "gap")
 N_RESAMPLES = 500

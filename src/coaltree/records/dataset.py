@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from coaltree.records.cohort import Cohort, CohortRule, as_day, build_cohort, days_of
 from coaltree.records.config import (
@@ -44,8 +43,6 @@ from coaltree.records.outcomes import Definition, OutcomeSet, load_outcomes, rea
 from coaltree.records.privacy import shown_count
 from coaltree.records.review import Group
 from coaltree.records.sources import HELD_OUT, import_csv, import_meds, import_synpuf, read_splits
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.errors import InputTypeError
 from coaltree.records.codes import normalise
 from coaltree.records.errors import RecordsError, as_zone, need
 
@@ -132,7 +133,7 @@ def open_events(source: Any, connection: Any = None, memory_limit: str = "1GB", 
     elif isinstance(source, ibis.expr.types.Table):
         table, connection = source, source.get_backend() if connection is None else connection
     else:
-        raise TypeError(f"source must be a path or an Ibis table, got {type(source).__name__}.")
+        raise InputTypeError(f"source must be a path or an Ibis table, got {type(source).__name__}.")
     _check_columns(table)
     table = _localise(connection, table, timezone)
     table = table[[*_REQUIRED, *(name for name in _OPTIONAL if name in table.columns)]]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Bools, Floats
 from coaltree.posterior import storage
 from coaltree.records.config import ModelConfig, StudyConfig
 from coaltree.records.dataset import Period, StudyData, fingerprint
@@ -23,7 +24,6 @@ from coaltree.regression.comparison import Comparison
 from coaltree.regression.fit import N_PREDICTIVE, ProbitFit, fit_probit
 from coaltree.regression.folds import stratified_folds
 
-Floats = npt.NDArray[np.float64]
 Arrays = dict[str, npt.NDArray[Any]]
 
 KIND = "coaltree.StudyFit"
@@ -230,7 +230,7 @@ def fit_all(
     return results, comparison
 
 
-def _rows(period: Period, keep: npt.NDArray[np.bool_]) -> Counts:
+def _rows(period: Period, keep: Bools) -> Counts:
     return period.counts.take(keep)
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from coaltree._arrays import Floats
+from coaltree.errors import InputTypeError
 from coaltree.records.errors import RecordsError
 from coaltree.records.features import Counts
 from coaltree.validation import check_choice, check_count
-
-Floats = npt.NDArray[np.float64]
 
 LARGEST = 5.0  # standard deviations that a regressor beside the factors may be from its mean; units get mixed up
 
@@ -118,7 +118,7 @@ class CodeFactors:
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Return arrays from which `from_state` makes an equal object; for transformers that are named."""
         if not _named(self.transformer):
-            raise TypeError("only a transformer that is named can be stored.")
+            raise InputTypeError("only a transformer that is named can be stored.")
         return {
             "codes": np.array(self.codes_, dtype=str),
             "components": np.asarray(getattr(self.transformer_, "components_", np.empty((0, 0))), dtype=np.float64),

@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from coaltree._arrays import Floats
 from coaltree.records.codes import BIRTH, DEATH, OBSERVATION_END, OBSERVATION_START, sex_of
 from coaltree.records.cohort import Cohort, CohortRule
 from coaltree.records.engine import Events, fetch, fetch_large, memory_table, timestamps
 from coaltree.records.errors import RecordsError
-
-Floats = npt.NDArray[np.float64]
 
 NO_FEATURES = (BIRTH, DEATH, OBSERVATION_START, OBSERVATION_END)
 

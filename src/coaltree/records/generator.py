@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree.model.coalescent import sample_tree
 from coaltree.model.diffusion import sample_data, sample_nodes
 from coaltree.tree import Tree
@@ -142,7 +142,7 @@ class CohortModel:
     intercept: Floats  # (2, P), μ for the outcomes of 2009 and 2010
     cost_node: int  # the internal node that cost follows
     codes: tuple[str, ...]  # ordinary codes
-    group_code: npt.NDArray[np.int64]  # (K, GROUP_CODES), positions in `codes`
+    group_code: Ints  # (K, GROUP_CODES), positions in `codes`
     code_weight: Floats  # (GROUP_CODES,), Zipf, adds up to 1
     drift: Floats  # (3, K), factor on the intensities of each year
     prices: dict[str, float]

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Ints
 from coaltree._version import __version__
 from coaltree.records.codes import is_regular, normalise, split
 from coaltree.records.engine import connect, fetch, make_scratch, scratch
@@ -84,7 +84,7 @@ class Intake:
         self._list.writerow([file, row, column, "" if value is None else value, reason])
         self.n_rejected[reason] += 1
 
-    def subject_ids(self, values: Any, file: str, rows: npt.NDArray[np.int64], column: str) -> Any:
+    def subject_ids(self, values: Any, file: str, rows: Ints, column: str) -> Any:
         """Return int64 subjects with nulls for those rejected; texts are numbered in order of appearance."""
         pa, pc = need("pyarrow"), need("pyarrow.compute")
         if pa.types.is_floating(values.type):
@@ -114,7 +114,7 @@ class Intake:
             self.reject(file, int(rows[i]), column, None, "no subject")
         return numbers
 
-    def times(self, values: Any, file: str, rows: npt.NDArray[np.int64], column: str, static: bool = False) -> Any:
+    def times(self, values: Any, file: str, rows: Ints, column: str, static: bool = False) -> Any:
         """Return naive microseconds with nulls for those rejected; `static` allows events without a time."""
         pa, pc = need("pyarrow"), need("pyarrow.compute")
         if pa.types.is_date(values.type):
@@ -157,7 +157,7 @@ class Intake:
         self._times[text] = (stamp - _EPOCH) // _MICROSECOND
         return self._times[text]
 
-    def numbers(self, values: Any, file: str, rows: npt.NDArray[np.int64], column: str) -> Any:
+    def numbers(self, values: Any, file: str, rows: Ints, column: str) -> Any:
         """Return float64; a text that is no number is listed, and its event loses only the number."""
         pa, pc = need("pyarrow"), need("pyarrow.compute")
         if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):

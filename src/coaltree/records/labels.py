@@ -13,16 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from coaltree.records.cohort import Cohort, CohortRule
 from coaltree.records.engine import DAY, Events, fetch, memory_table, timestamps
 from coaltree.records.errors import RecordsError, need
 from coaltree.records.importer import choose_columns
 from coaltree.records.outcomes import Definition, OutcomeSet
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 _SINCE = -100_000  # days before a threshold: all of the past
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree.records.codes import BIRTH, DEATH, OBSERVATION_END, OBSERVATION_START, SEPARATOR
 from coaltree.records.cohort import make_periods
 from coaltree.records.engine import connect, scratch
@@ -329,7 +329,7 @@ def _texts(column: Any) -> Any:
     return column.cast(need("pyarrow").string())
 
 
-def _integers(column: Any) -> npt.NDArray[np.int64]:
+def _integers(column: Any) -> Ints:
     """Identifiers as int64, −1 where there is none or it is no integer."""
     pa, pc = need("pyarrow"), need("pyarrow.compute")
     if pa.types.is_integer(column.type):
@@ -361,7 +361,7 @@ def _read_concepts(tables: OmopTables, intake: Intake) -> dict[int, str]:
     return concepts
 
 
-_Costs = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]
+_Costs = tuple[Ints, Floats, Ints]
 
 
 def _read_costs(tables: OmopTables, intake: Intake, paid: str) -> dict[str, _Costs]:

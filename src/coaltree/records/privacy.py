@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from coaltree.regression.comparison import Table
 
@@ -115,7 +114,7 @@ def rounded_row(row: dict[str, Any], digits: int | None, exact: Iterable[str] = 
     }
 
 
-def outcome_digits(Y: npt.NDArray[np.float64]) -> list[int | None]:
+def outcome_digits(Y: Floats) -> list[int | None]:
     """Digits that the scores of every column of labels may have."""
     return [score_digits(int(np.nansum(y == 1.0)), int(np.nansum(y == 0.0))) for y in Y.T]
 

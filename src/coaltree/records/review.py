@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Bools, Floats
 from coaltree.records.cohort import Cohort
 from coaltree.records.labels import Labels
 from coaltree.records.outcomes import OutcomeSet

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.records.bundle import TravellingModel
 from coaltree.records.config import StudyConfig
 from coaltree.records.cost import CostCurves, NodeSeparation, cost_curves, node_separation
@@ -36,8 +36,6 @@ from coaltree.records.review import (
 )
 from coaltree.regression.comparison import Comparison, Table
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

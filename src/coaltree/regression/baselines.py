@@ -30,8 +30,6 @@ from coaltree.regression.penalised import (
 from coaltree.regression.preparation import scale_features
 from coaltree.validation import check_array, check_choice
 
-FloatArray = npt.NDArray[np.float64]
-
 _N_INNER_FOLDS = 5
 # Numerical only: a normal prior of standard deviation 100 for the coefficient of a standardised feature. It changes no
 # estimate that exists in its first four digits, and gives finite ones where the classes are separated.
@@ -43,13 +41,13 @@ _N_TREES = 100
 class BinaryModel(Protocol):
     """A model of one outcome: y (N,) has both classes."""
 
-    def fit(self, X: FloatArray, y: FloatArray) -> Self:
+    def fit(self, X: Floats, y: Floats) -> Self:
         """Fit to rows with labels."""
 
-    def decision_function(self, X: FloatArray) -> FloatArray:
+    def decision_function(self, X: Floats) -> Floats:
         """Score (N,): higher is likelier."""
 
-    def predict_proba(self, X: FloatArray) -> FloatArray:
+    def predict_proba(self, X: Floats) -> Floats:
         """Probability of the event, (N,)."""
 
 
@@ -82,7 +80,7 @@ class PenalisedRegression(BaseEstimator):  # type: ignore[misc]
         self.l1_ratios = l1_ratios
         self.random_state = random_state
 
-    def fit(self, X: FloatArray, y: FloatArray) -> Self:
+    def fit(self, X: Floats, y: Floats) -> Self:
         """Choose the penalty and fit all rows with it."""
         check_choice(self.link, "link", LINKS)
         scaling = scale_features(X, np.ones(len(X)))
@@ -90,14 +88,14 @@ class PenalisedRegression(BaseEstimator):  # type: ignore[misc]
         self.penalty_, self.l1_ratio_ = _JITTER / len(y), 0.0
         if self.l1_ratios is not None:
             if self.link != "logit":
-                raise ValueError('link must be "logit" when a penalty is chosen: leave out l1_ratios for a probit.')
+                raise InputError('link must be "logit" when a penalty is chosen: leave out l1_ratios for a probit.')
             self.penalty_, self.l1_ratio_ = self._choose(standard, y, self.l1_ratios)
         theta = fit_coefficients(standard, y, self.penalty_, self.l1_ratio_, self.link)
         intercept, self.coef_ = scaling.undo(theta)
         self.intercept_ = float(intercept)
         return self
 
-    def _choose(self, X: FloatArray, y: FloatArray, l1_ratios: tuple[float, ...]) -> tuple[float, float]:
+    def _choose(self, X: Floats, y: Floats, l1_ratios: tuple[float, ...]) -> tuple[float, float]:
         # Every training part needs both classes: with a single event or non-event nothing can be held out, and the
         # strongest penalty is what is left.
         rarest = int(min(y.sum(), len(y) - y.sum()))
@@ -109,11 +107,11 @@ class PenalisedRegression(BaseEstimator):  # type: ignore[misc]
         penalty, l1_ratio, _ = choose_penalty(X, y, l1_ratios, folds)
         return penalty, l1_ratio
 
-    def decision_function(self, X: FloatArray) -> FloatArray:
+    def decision_function(self, X: Floats) -> Floats:
         """Linear predictor (N,)."""
         return np.asarray(X @ self.coef_ + self.intercept_)
 
-    def predict_proba(self, X: FloatArray) -> FloatArray:
+    def predict_proba(self, X: Floats) -> Floats:
         """Probability of the event, (N,)."""
         eta = self.decision_function(X)
         return np.asarray(expit(eta) if self.link == "logit" else ndtr(eta))
@@ -146,7 +144,7 @@ class TunedForest(BaseEstimator):  # type: ignore[misc]
         self.n_trees = n_trees
         self.random_state = random_state
 
-    def fit(self, X: FloatArray, y: FloatArray) -> Self:
+    def fit(self, X: Floats, y: Floats) -> Self:
         """Compare leaf sizes on rows out of bag, then grow the best forest to its full size."""
         from sklearn.ensemble import RandomForestClassifier
 
@@ -165,16 +163,16 @@ class TunedForest(BaseEstimator):  # type: ignore[misc]
             self.forest_.set_params(n_estimators=self.n_trees).fit(X, y)
         return self
 
-    def predict_proba(self, X: FloatArray) -> FloatArray:
+    def predict_proba(self, X: Floats) -> Floats:
         """Share of the trees' votes for the event, (N,)."""
         return np.asarray(self.forest_.predict_proba(X)[:, 1])
 
-    def decision_function(self, X: FloatArray) -> FloatArray:
+    def decision_function(self, X: Floats) -> Floats:
         """The same as `predict_proba`: a forest has no linear predictor."""
         return self.predict_proba(X)
 
 
-def _out_of_bag_loss(forest: Any, X: FloatArray, y: FloatArray) -> float:
+def _out_of_bag_loss(forest: Any, X: Floats, y: Floats) -> float:
     """Log loss of every row's mean vote over the trees that did not see it.
 
     Votes are pulled towards the rate of events as by one more tree, since a vote of exactly 0 has infinite loss.
@@ -224,18 +222,18 @@ class PerOutcome(BaseEstimator):  # type: ignore[misc]
                 self.models_.append(clone(self.model).fit(features[known], labels))
         return self
 
-    def decision_function(self, X: npt.ArrayLike) -> FloatArray:
+    def decision_function(self, X: npt.ArrayLike) -> Floats:
         """Score of every outcome, (N, P): the linear predictor where the model has one."""
         return self._predict(X, "decision_function")
 
-    def predict_proba(self, X: npt.ArrayLike) -> FloatArray:
+    def predict_proba(self, X: npt.ArrayLike) -> Floats:
         """Probability of every outcome, (N, P)."""
         return self._predict(X, "predict_proba")
 
-    def _predict(self, X: npt.ArrayLike, what: str) -> FloatArray:
+    def _predict(self, X: npt.ArrayLike, what: str) -> Floats:
         features = check_array(X, "X", 2)
         if features.shape[1] != self.n_features_in_:
-            raise ValueError(f"X must have the {self.n_features_in_} columns of fit, got {features.shape[1]}.")
+            raise InputError(f"X must have the {self.n_features_in_} columns of fit, got {features.shape[1]}.")
         out = np.empty((len(features), len(self.models_)))
         for j, model in enumerate(self.models_):
             if isinstance(model, float):

@@ -19,8 +19,8 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.inference import learn
 from coaltree.inference.heavy import SMALLEST_NOISE
 from coaltree.model.covariance import PooledWishart
@@ -32,8 +32,6 @@ from coaltree.regression.moves.preconditioner import Frame, WidePilot, blocks_of
 from coaltree.regression.moves.regraft import move_leaf, regraft_scaled
 from coaltree.regression.moves.widths import draw_widths, move_common, move_effects, move_widths, rescale_widths
 from coaltree.regression.prior import Hyper, Prior, outcome_precision, precision
-
-Floats = npt.NDArray[np.float64]
 
 HMC, ALBERT_CHIB = "hmc", "albert-chib"
 METHODS = (HMC, ALBERT_CHIB)

@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._version import __version__
+from coaltree.errors import InputError
 from coaltree.posterior import storage
 from coaltree.regression import scores
 from coaltree.regression.encoding import as_outcomes
 from coaltree.regression.folds import stratified_folds
 from coaltree.validation import check_array
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 KIND = "coaltree.ComparisonFit"
 N_RESAMPLES = 1000
@@ -100,21 +99,21 @@ class Comparison:
 
     methods: tuple[str, ...]
     outcomes: tuple[str, ...]
-    Y: FloatArray
-    folds: IntArray
-    probability: FloatArray
-    score: FloatArray
-    seconds: FloatArray
+    Y: Floats
+    folds: Ints
+    probability: Floats
+    score: Floats
+    seconds: Floats
     n_resamples: int = N_RESAMPLES
     seed: int = 0
 
     @property
-    def n_events(self) -> IntArray:
+    def n_events(self) -> Ints:
         """Events of every outcome, (P,)."""
         return np.asarray(np.nansum(self.Y, axis=0).astype(np.int64))
 
     @cached_property
-    def auroc(self) -> FloatArray:
+    def auroc(self) -> Floats:
         """Area under the ROC curve, (M, P)."""
         out = np.empty((len(self.methods), len(self.outcomes)))
         for m, j in np.ndindex(out.shape):
@@ -122,7 +121,7 @@ class Comparison:
         return out
 
     @cached_property
-    def resampled_auroc(self) -> FloatArray:
+    def resampled_auroc(self) -> Floats:
         """Area under the ROC curve of bootstrap resamples, (M, P, B); the same resamples for all."""
         counts = scores.resample_counts(len(self.Y), self.n_resamples, self.seed)
         out = np.empty((len(self.methods), len(self.outcomes), self.n_resamples))
@@ -130,7 +129,7 @@ class Comparison:
             out[m, j] = scores.bootstrap_auroc(self.Y[:, j], self.score[m, :, j], self.folds, counts=counts)
         return out
 
-    def intervals(self, level: float = LEVEL) -> FloatArray:
+    def intervals(self, level: float = LEVEL) -> Floats:
         """Bootstrap interval of every area under the ROC curve, (M, P, 2)."""
         return np.array([[scores.interval(values, level) for values in rows] for rows in self.resampled_auroc])
 
@@ -186,7 +185,7 @@ class Comparison:
         `probability_above` is the share of resamples in which the reference is ahead.
         """
         if reference not in self.methods:
-            raise ValueError(f"reference must be one of {', '.join(self.methods)}, got {reference!r}.")
+            raise InputError(f"reference must be one of {', '.join(self.methods)}, got {reference!r}.")
         columns = list(range(len(self.outcomes))) if outcomes is None else list(outcomes)
         r, rows = self.methods.index(reference), Table()
         for m, method in enumerate(self.methods):
@@ -286,7 +285,7 @@ def compare(
     labels = as_outcomes(Y, n_rows=len(features))[0]
     names = _outcome_names(outcomes, labels.shape[1])
     if not models:
-        raise ValueError("models must name at least one model.")
+        raise InputError("models must name at least one model.")
     folds = stratified_folds(labels, n_folds, random_state)
     folder = None if checkpoint is None else Path(checkpoint)
     data = storage.fingerprint(features, labels, folds) if folder is not None else ""
@@ -312,13 +311,13 @@ def _outcome_names(outcomes: Sequence[str] | None, n_outcomes: int) -> tuple[str
     if outcomes is None:
         return tuple(f"outcome {j}" for j in range(n_outcomes))
     if len(outcomes) != n_outcomes:
-        raise ValueError(f"outcomes must hold one name for each of the {n_outcomes} columns of Y, got {len(outcomes)}.")
+        raise InputError(f"outcomes must hold one name for each of the {n_outcomes} columns of Y, got {len(outcomes)}.")
     return tuple(str(name) for name in outcomes)
 
 
 def _run_fold(
-    model: Any, X: FloatArray, Y: FloatArray, folds: IntArray, fold: int, file: Path | None
-) -> tuple[FloatArray, FloatArray, float]:
+    model: Any, X: Floats, Y: Floats, folds: Ints, fold: int, file: Path | None
+) -> tuple[Floats, Floats, float]:
     """Probabilities and scores (n, P) of the held-out rows of one fold, and the seconds they took."""
     if file is not None and (kept := _read(file)) is not None:
         return kept
@@ -329,7 +328,7 @@ def _run_fold(
     shape = (int(held_out.sum()), Y.shape[1])
     probability = _predictions(fitted.predict_proba(X[held_out]), shape)
     if not ((probability >= 0.0) & (probability <= 1.0)).all():
-        raise ValueError(f"{type(fitted).__name__}.predict_proba must give probabilities between 0 and 1.")
+        raise InputError(f"{type(fitted).__name__}.predict_proba must give probabilities between 0 and 1.")
     score = probability
     if hasattr(fitted, "decision_function"):
         score = _predictions(fitted.decision_function(X[held_out]), shape)
@@ -340,7 +339,7 @@ def _run_fold(
     return probability, score, seconds
 
 
-def _predictions(values: Any, shape: tuple[int, int]) -> FloatArray:
+def _predictions(values: Any, shape: tuple[int, int]) -> Floats:
     """Predictions (N, P), also from the list of (N, 2) arrays that scikit-learn's multi-output models give."""
     if isinstance(values, list):
         values = np.column_stack([np.asarray(part)[:, -1] for part in values])

@@ -92,7 +92,7 @@ class Column:
         if self.kind == NUMBER:
             if values.dtype.kind != "f":
                 example = next(value for value in values if value is not None)
-                raise ValueError(
+                raise InputError(
                     f"X column {self.name!r} held numbers when the model was fitted, and holds {example!r} now."
                 )
             absent = np.isnan(values)
@@ -102,7 +102,7 @@ class Column:
         position = {level: k for k, level in enumerate(self.levels)}
         unseen = sorted({cell for cell in cells if cell is not None and cell not in position})
         if unseen:
-            raise ValueError(
+            raise InputError(
                 f"X column {self.name!r} holds {listed(unseen)}, which the model has not seen: it knows "
                 f"{listed(self.levels)}. Recode such entries as one of these, or leave them empty (missing)."
             )
@@ -121,10 +121,10 @@ def _texts(values: npt.NDArray[Any]) -> list[str | None]:
 def _learn_column(name: str, values: npt.NDArray[Any]) -> Column:
     if values.dtype.kind == "f":
         if np.isinf(values).any():
-            raise ValueError(f"X column {name!r} holds infinite values. Correct them or leave the column out.")
+            raise InputError(f"X column {name!r} holds infinite values. Correct them or leave the column out.")
         absent = np.isnan(values)
         if absent.all():
-            raise ValueError(f"X column {name!r} holds no value at all. Leave it out.")
+            raise InputError(f"X column {name!r} holds no value at all. Leave it out.")
         return Column(name, NUMBER, float(np.median(values[~absent])), bool(absent.any()))
     cells = list(values)
     missing = any(cell is None for cell in cells)
@@ -170,7 +170,7 @@ class Encoding:
         for column in self.columns:
             values = table[column.name]
             if values.dtype.kind == "f" and np.isinf(values).any():
-                raise ValueError(f"X column {column.name!r} holds infinite values. Correct them.")
+                raise InputError(f"X column {column.name!r} holds infinite values. Correct them.")
         return np.hstack([column.encode(table[column.name]) for column in self.columns])
 
     def needs(self) -> list[dict[str, str]]:
@@ -239,7 +239,7 @@ def _labels(name: str, values: npt.NDArray[Any]) -> Floats:
     lower = [None if value is None else str(value).lower() for value in values]
     unknown = sorted({cell for cell in lower if cell is not None and cell not in _YES | _NO})
     if unknown:
-        raise ValueError(
+        raise InputError(
             f"Y must hold 0 and 1, booleans or yes and no, but outcome {name} holds {listed(unknown)}. Use one 0/1 "
             "column per outcome, and nothing where it is not known."
         )

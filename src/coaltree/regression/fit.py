@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Bools, Floats
 from coaltree._version import __version__
+from coaltree.errors import InputError
 from coaltree.model.covariance import CovarianceFamily
 from coaltree.model.diffusion import messages
 from coaltree.model.family import check_positive
@@ -27,8 +28,6 @@ from coaltree.regression.prior import default_prior, wide_prior
 from coaltree.regression.running import run_chains
 from coaltree.tree import Tree
 from coaltree.validation import check_choice, check_count
-
-Floats = npt.NDArray[np.float64]
 
 # Probabilities are averaged over this many draws, evenly spaced.
 N_PREDICTIVE = 200
@@ -109,13 +108,13 @@ class ProbitFit:
         """The weights of outcomes in a node's model, (1, P)."""
         n_nodes = len(self.node_weights)
         if not 0 <= check_count(node, "node", at_least=0) < n_nodes:
-            raise ValueError(f"node must be below {n_nodes}, the number of nodes of the tree, got {node}.")
+            raise InputError(f"node must be below {n_nodes}, the number of nodes of the tree, got {node}.")
         return self.node_weights[[node]]
 
     def _check(self, X: Any) -> Any:
         array, n_features = as_features(X), self.coef_draws.shape[-1]
         if array.shape[1] != n_features:
-            raise ValueError(f"X has {array.shape[1]} columns, but the model was fitted with {n_features}.")
+            raise InputError(f"X has {array.shape[1]} columns, but the model was fitted with {n_features}.")
         return array if self.info.get("covariance") == "diagonal" else dense(array)
 
     def _predict(self, X: Any, node_weights: Floats | None, return_std: bool) -> Any:
@@ -225,16 +224,16 @@ def fit_probit(
     n_iter = check_count(n_iter, "n_iter", at_least=1)
     burn_in = check_count(burn_in, "burn_in", at_least=0)
     if burn_in >= n_iter:
-        raise ValueError(f"burn_in must be below n_iter = {n_iter}, got {burn_in}.")
+        raise InputError(f"burn_in must be below n_iter = {n_iter}, got {burn_in}.")
     thin = check_count(thin, "thin", at_least=1)
     if thin > n_iter - burn_in:
-        raise ValueError(f"thin must not exceed n_iter − burn_in = {n_iter - burn_in}, got {thin}.")
+        raise InputError(f"thin must not exceed n_iter − burn_in = {n_iter - burn_in}, got {thin}.")
     n_chains = check_count(n_chains, "n_chains", at_least=1)
     if n_jobs is not None and n_jobs != -1:
         check_count(n_jobs, "n_jobs", at_least=1)
     link_code = links.LINKS[check_choice(link, "link", links.LINKS)]
     if check_choice(method, "method", METHODS) == ALBERT_CHIB and (link != "probit" or sample_weight is not None):
-        raise ValueError('method="albert-chib" needs link="probit" and no sample_weight. Use method="hmc".')
+        raise InputError('method="albert-chib" needs link="probit" and no sample_weight. Use method="hmc".')
     scale = check_positive(scale, "scale")
     names = _outcome_names(Y, outcome_names)
     wide = None
@@ -242,11 +241,11 @@ def fit_probit(
         wide = {"auto": None, "full": False, "diagonal": True}[check_choice(covariance, "covariance", COVARIANCES)]
     if method == ALBERT_CHIB or not isinstance(covariance, str):
         if wide:
-            raise ValueError('method="albert-chib" needs covariance="full". Use method="hmc".')
+            raise InputError('method="albert-chib" needs covariance="full". Use method="hmc".')
         wide = False
     prepared = prepare(X, Y, sample_weight, link_code, names, wide)
     if names is not None and len(names) != prepared.likelihood.n_outcomes:
-        raise ValueError(f"outcome_names must name {prepared.likelihood.n_outcomes} outcomes, got {len(names)}.")
+        raise InputError(f"outcome_names must name {prepared.likelihood.n_outcomes} outcomes, got {len(names)}.")
     options = Options(link, method, n_iter, burn_in, thin, n_chains, scale)
     family = None if isinstance(covariance, str) else covariance
     fit = fit_prepared(prepared, options, names, family, n_jobs, random_state, checkpoint, progress)
@@ -306,7 +305,7 @@ def _outcome_names(Y: Any, given: Sequence[str] | None) -> tuple[str, ...] | Non
         given = None if columns is None else [str(column) for column in columns]
     names = None if given is None else tuple(given)
     if names is not None and len(set(names)) < len(names):
-        raise ValueError("outcome_names must be distinct: they name the leaves of the tree.")
+        raise InputError("outcome_names must be distinct: they name the leaves of the tree.")
     return names
 
 
@@ -373,7 +372,7 @@ def _gather(
     )
 
 
-def _diagnose(theta: Floats, trace: dict[str, Floats], fitted: npt.NDArray[np.bool_]) -> dict[str, Any]:
+def _diagnose(theta: Floats, trace: dict[str, Floats], fitted: Bools) -> dict[str, Any]:
     """R̂ and bulk effective sample size of every intercept and coefficient of an outcome that is fitted."""
     outcomes = range(theta.shape[2])  # one by one: of thousands of coefficients they need many times the memory
     ratio, size = (np.stack([measure(theta[:, :, j]) for j in outcomes]) for measure in (r_hat, effective_size))

@@ -7,12 +7,12 @@ import heapq
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
+from coaltree.errors import InputError, InputTypeError
 from coaltree.randomness import RandomState, as_generator
 from coaltree.regression.encoding import as_outcomes
 from coaltree.validation import check_count
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 def stratified_folds(Y: npt.ArrayLike, n_folds: int = 10, random_state: RandomState = 0) -> IntArray:
@@ -40,7 +40,7 @@ def stratified_folds(Y: npt.ArrayLike, n_folds: int = 10, random_state: RandomSt
     n_rows = len(events)
     n_folds = check_count(n_folds, "n_folds", 2)
     if n_folds > n_rows:
-        raise ValueError(f"n_folds must be at most the number of rows, {n_rows}, got {n_folds}.")
+        raise InputError(f"n_folds must be at most the number of rows, {n_rows}, got {n_folds}.")
     rng = as_generator(random_state)
     folds = np.full(n_rows, -1, dtype=np.int64)
     lacking_rows = np.full(n_folds, n_rows / n_folds)
@@ -63,7 +63,7 @@ def stratified_folds(Y: npt.ArrayLike, n_folds: int = 10, random_state: RandomSt
     return folds
 
 
-def _fill(lacking: FloatArray, n_rows: int) -> IntArray:
+def _fill(lacking: Floats, n_rows: int) -> Ints:
     """Folds for `n_rows` rows without events: each goes to the fold that lacks most rows."""
     queue = [(-rows, fold) for fold, rows in enumerate(lacking.tolist())]
     heapq.heapify(queue)

@@ -13,11 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logit
 
+from coaltree._arrays import Floats, Singles, SmallInts
 from coaltree._compile import kernel
-
-Floats = npt.NDArray[np.float64]
-Singles = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int32]
 
 LEAF_SIZES, SHARES = (1, 3, 8), ("sqrt", 1.0 / 3.0)
 N_TUNING, N_TREES = 40, 250
@@ -33,13 +30,13 @@ PULL = 20.0
 class Forest:
     """Trees one after another: `left` and `right` are nodes, −1 of leaves."""
 
-    feature: Ints  # (nodes,)
+    feature: SmallInts  # (nodes,)
     threshold: Floats  # (nodes,)
-    left: Ints  # (nodes,)
-    right: Ints  # (nodes,)
-    value: Ints  # (nodes,), row of `votes` of a leaf
+    left: SmallInts  # (nodes,)
+    right: SmallInts  # (nodes,)
+    value: SmallInts  # (nodes,), row of `votes` of a leaf
     votes: Singles  # (leaves, P), rates in leaves
-    roots: Ints  # (trees,)
+    roots: SmallInts  # (trees,)
     rates: Floats  # (P,)
 
     def predict(self, X: Any) -> Floats:
@@ -57,13 +54,13 @@ class Forest:
 @kernel
 def _vote(
     rows: Singles,
-    feature: Ints,
+    feature: SmallInts,
     threshold: Floats,
-    left: Ints,
-    right: Ints,
-    value: Ints,
+    left: SmallInts,
+    right: SmallInts,
+    value: SmallInts,
     votes: Singles,
-    roots: Ints,
+    roots: SmallInts,
     out: Floats,
 ) -> None:
     for i in range(rows.shape[0]):

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.regression import links
 from coaltree.regression.links import PROBIT
-
-Floats = npt.NDArray[np.float64]
 
 BLOCK = 1024
 

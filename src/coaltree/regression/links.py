@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from coaltree._arrays import Floats
 from coaltree._compile import inline, kernel
 from coaltree.model.gig import scaled_erfc
 
-Floats = npt.NDArray[np.float64]
 Signs = npt.NDArray[np.int8]
 
 PROBIT, LOGIT = range(2)

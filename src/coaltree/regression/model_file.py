@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree.errors import InputError
 from coaltree.posterior import storage
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.regression.fit import ProbitFit
@@ -76,7 +77,7 @@ def unpack_fit(arrays: Mapping[str, Any], texts: Mapping[str, Any]) -> ProbitFit
     }
     for name, shape in wanted.items():
         if getattr(fit, name).shape != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {getattr(fit, name).shape}.")
+            raise InputError(f"{name} must have shape {shape}, got {getattr(fit, name).shape}.")
     return fit
 
 
@@ -126,4 +127,4 @@ def read_model(path: str | os.PathLike[str]) -> tuple[ProbitFit, Stack | None, d
         stack = None if "stack" not in contents else unpack_stack(_under("stack/", contents), contents["stack"])
         return fit, stack, contents["settings"]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{os.fspath(path)} does not hold a valid regression: {error}") from error
+        raise InputError(f"{os.fspath(path)} does not hold a valid regression: {error}") from error

@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree.errors import TableError
 from coaltree.frame import Column, listed
 from coaltree.reading import read_any, read_raw
 from coaltree.regression.encoding import Columns, Encoding, as_outcomes, columns_of
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class Cells(NamedTuple):

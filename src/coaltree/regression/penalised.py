@@ -22,13 +22,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit, log_expit, log_ndtr, logit, ndtri
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import kernel
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 Link = Literal["logit", "probit"]
 
 LINKS: tuple[Link, ...] = ("logit", "probit")
@@ -53,7 +51,7 @@ def mean_loss(y: FloatArray, eta: FloatArray, link: Link) -> float:
     return -float(np.mean(log_expit(margin) if link == "logit" else log_ndtr(margin)))
 
 
-def _derivatives(y: FloatArray, eta: FloatArray, link: Link) -> tuple[FloatArray, FloatArray]:
+def _derivatives(y: Floats, eta: Floats, link: Link) -> tuple[Floats, Floats]:
     """First and second derivative of every row's loss in η."""
     if link == "logit":
         rate = expit(eta)
@@ -65,14 +63,14 @@ def _derivatives(y: FloatArray, eta: FloatArray, link: Link) -> tuple[FloatArray
 
 
 def fit_coefficients(
-    X: FloatArray,
-    y: FloatArray,
+    X: Floats,
+    y: Floats,
     penalty: float,
     l1_ratio: float,
     link: Link = "logit",
-    start: FloatArray | None = None,
+    start: Floats | None = None,
     tolerance: float = _PRECISE,
-) -> FloatArray:
+) -> Floats:
     """Minimise f by (proximal) Newton steps with halving; return θ (K+1,).
 
     `X` (N, K+1) has a first column of ones, as `Scaling.apply` gives it; `y` (N,) holds zeros and ones, both present.
@@ -84,7 +82,7 @@ def fit_coefficients(
     ridge = np.full(len(theta), l2)
     ridge[0] = 0.0
 
-    def objective(theta: FloatArray, eta: FloatArray) -> float:
+    def objective(theta: Floats, eta: Floats) -> float:
         return mean_loss(y, eta, link) + 0.5 * float(ridge @ theta**2) + l1 * float(np.abs(theta[1:]).sum())
 
     eta = X @ theta
@@ -111,7 +109,7 @@ def fit_coefficients(
     return theta
 
 
-def base_rate_predictor(y: FloatArray, link: Link) -> float:
+def base_rate_predictor(y: Floats, link: Link) -> float:
     """Linear predictor of the mean of y."""
     rate = float(np.mean(y))
     return float(logit(rate) if link == "logit" else ndtri(rate))
@@ -119,7 +117,7 @@ def base_rate_predictor(y: FloatArray, link: Link) -> float:
 
 @kernel
 def descend(
-    hessian: FloatArray, linear: FloatArray, l1: float, l2: float, tolerance: float, max_sweeps: int, out: FloatArray
+    hessian: Floats, linear: Floats, l1: float, l2: float, tolerance: float, max_sweeps: int, out: Floats
 ) -> None:
     """Minimise ½ θᵀHθ − bᵀθ + Σ_{k ≥ 1} (l1 |θ_k| + ½ l2 θ_k²) by coordinate descent from `out` (K+1,), in place.
 
@@ -146,7 +144,7 @@ def descend(
             break
 
 
-def penalties(X: FloatArray, y: FloatArray, l1_ratio: float) -> FloatArray:
+def penalties(X: Floats, y: Floats, l1_ratio: float) -> Floats:
     """Grid of λ from the smallest that zeroes every coefficient, downwards."""
     largest = float(np.abs(X[:, 1:].T @ (y - y.mean())).max()) / len(y) if X.shape[1] > 1 else 0.0
     top = max(largest, 1e-8) / max(l1_ratio, _RIDGE_L1_RATIO)
@@ -154,9 +152,7 @@ def penalties(X: FloatArray, y: FloatArray, l1_ratio: float) -> FloatArray:
     return np.geomspace(top, span * top, _N_PENALTIES)
 
 
-def choose_penalty(
-    X: FloatArray, y: FloatArray, l1_ratios: tuple[float, ...], folds: IntArray
-) -> tuple[float, float, float]:
+def choose_penalty(X: Floats, y: Floats, l1_ratios: tuple[float, ...], folds: Ints) -> tuple[float, float, float]:
     """Penalty λ and l1_ratio with the lowest held-out log loss of the logistic regression, and that loss.
 
     `X` (N, K+1) as in `fit_coefficients`; `folds` (N,) numbers the held-out parts. Every part is fitted down the same
@@ -165,7 +161,7 @@ def choose_penalty(
     parts = [(X[folds != f], y[folds != f], X[folds == f], y[folds == f]) for f in np.unique(folds)]
     best = (np.inf, 0.0, 0.0)
     for l1_ratio in l1_ratios:
-        thetas: list[FloatArray | None] = [None] * len(parts)
+        thetas: list[Floats | None] = [None] * len(parts)
         lowest, n_worse = np.inf, 0
         for penalty in penalties(X, y, l1_ratio):
             total = 0.0

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from coaltree.regression.encoding import as_outcomes
 from coaltree.regression.likelihood import BLOCK, Likelihood, SparseLikelihood
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 # With a full Φ every iteration factorises a matrix of this size; beyond it takes seconds.
 LARGEST = 5000
@@ -74,13 +70,13 @@ def as_features(X: Any) -> Any:
         else:
             array = np.ascontiguousarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"X must be a table of numbers: {error}. Encode categories first.") from error
+        raise InputError(f"X must be a table of numbers: {error}. Encode categories first.") from error
     if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"X must be a table (N, K) with rows and columns, got shape {array.shape}.")
+        raise InputError(f"X must be a table (N, K) with rows and columns, got shape {array.shape}.")
     bad = ~np.isfinite(array.data if hasattr(array, "tocsr") else array)
     if bad.any():
         row, column = np.argwhere(~np.isfinite(dense(array)))[0]
-        raise ValueError(
+        raise InputError(
             f"X must be finite: {int(bad.sum())} entries are NaN or infinite, the first in row {row}, column {column}. "
             "Impute them first, for example with sklearn.impute.SimpleImputer."
         )
@@ -97,9 +93,9 @@ def as_weights(sample_weight: Any, n: int) -> Floats:
     if weights.shape != (n,):
         raise ValueError(f"sample_weight must be one number per row of X ({n}), got shape {weights.shape}.")
     if not np.all(np.isfinite(weights)) or np.any(weights < 0):
-        raise ValueError("sample_weight must be finite and not negative.")
+        raise InputError("sample_weight must be finite and not negative.")
     if not np.any(weights > 0):
-        raise ValueError("sample_weight must have a positive entry: all weights are zero.")
+        raise InputError("sample_weight must have a positive entry: all weights are zero.")
     return weights
 
 
@@ -139,7 +135,7 @@ def prepare(
     """Check everything, set aside outcomes with a single class, and build the likelihood."""
     features, labels = as_features(X), as_outcomes(Y, names)[0]
     if features.shape[0] != len(labels):
-        raise ValueError(f"X and Y must have as many rows: {features.shape[0]} and {len(labels)}.")
+        raise InputError(f"X and Y must have as many rows: {features.shape[0]} and {len(labels)}.")
     weights = as_weights(sample_weight, len(labels))
     counted = weights > 0
     features, labels, weights = features[counted], labels[counted], weights[counted]
@@ -147,7 +143,7 @@ def prepare(
     ones, zeros = (labels == 1).sum(axis=0), (labels == 0).sum(axis=0)
     fitted = (ones > 0) & (zeros > 0)
     if not fitted.any():
-        raise ValueError(
+        raise InputError(
             "Y has no outcome with both classes, so there is nothing to fit: every column is all 0, all 1 or missing."
         )
     events = weights @ np.where(present, labels, 0.0)

@@ -39,8 +39,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree._compile import kernel
 from coaltree.inference.learn import Unknowns
 from coaltree.model.coalescent import sample_tree
@@ -48,8 +48,6 @@ from coaltree.model.covariance import CovarianceFamily, PooledWishart, Spherical
 from coaltree.model.diffusion import contrasts, sample_data
 from coaltree.model.family import Integrated, Linear, State, Values, check_positive, sample_inverse_gamma
 from coaltree.model.pooled import WIDTH_DF, log_half_t, sample_half_t
-
-Floats = npt.NDArray[np.float64]
 
 INTERCEPT_SD = 5.0
 # ν: how much alike the widths of features are.

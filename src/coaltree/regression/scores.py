@@ -13,13 +13,11 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
+from coaltree._arrays import Bools, Floats, Ints
 from coaltree._compile import kernel
+from coaltree.errors import InputError
 from coaltree.randomness import RandomState, as_generator
 from coaltree.regression.penalised import fit_coefficients
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 _SMALLEST_PROBABILITY = 1e-12
 _WIDEST_SHIFT = 60.0
@@ -28,23 +26,23 @@ _WIDEST_SHIFT = 60.0
 class Ranking(NamedTuple):
     """Labelled rows in the order of their scores: all that the area under the ROC curve depends on."""
 
-    rows: IntArray  # (n,) row numbers, sorted by group and then by score
-    event: BoolArray  # (n,)
-    last: BoolArray  # (n,) whether the row ends a run of equal scores
-    closing: BoolArray  # (n,) whether the row ends a group
+    rows: Ints  # (n,) row numbers, sorted by group and then by score
+    event: Bools  # (n,)
+    last: Bools  # (n,) whether the row ends a run of equal scores
+    closing: Bools  # (n,) whether the row ends a group
 
 
 def rank(y: npt.ArrayLike, score: npt.ArrayLike, groups: npt.ArrayLike | None = None) -> Ranking:
     """Sort the labelled rows; only rows of the same group are ever compared."""
     labels, values = np.asarray(y, dtype=np.float64), np.asarray(score, dtype=np.float64)
     if labels.ndim != 1 or values.shape != labels.shape:
-        raise ValueError(f"score must have one entry per label, {labels.shape}, got {values.shape}.")
+        raise InputError(f"score must have one entry per label, {labels.shape}, got {values.shape}.")
     group = np.zeros(len(labels), dtype=np.int64) if groups is None else np.asarray(groups)
     if group.shape != labels.shape:
-        raise ValueError(f"groups must have one entry per label, {labels.shape}, got {group.shape}.")
+        raise InputError(f"groups must have one entry per label, {labels.shape}, got {group.shape}.")
     known = np.flatnonzero(~np.isnan(labels))
     if np.isnan(values[known]).any():
-        raise ValueError("score must not be NaN where there is a label.")
+        raise InputError("score must not be NaN where there is a label.")
     rows = known[np.lexsort((values[known], group[known]))]
     closing = np.append(group[rows][1:] != group[rows][:-1], True)[: len(rows)]
     last = closing | np.append(values[rows][1:] != values[rows][:-1], True)[: len(rows)]
@@ -53,12 +51,12 @@ def rank(y: npt.ArrayLike, score: npt.ArrayLike, groups: npt.ArrayLike | None = 
 
 @kernel
 def auroc_of_resamples(
-    rows: IntArray,
-    event: BoolArray,
-    last: BoolArray,
-    closing: BoolArray,
+    rows: Ints,
+    event: Bools,
+    last: Bools,
+    closing: Bools,
     counts: npt.NDArray[np.uint16],
-    out: FloatArray,
+    out: Floats,
 ) -> None:
     """Area under the ROC curve of B weighted resamples, `out` (B,), in one pass over the sorted rows for each.
 
@@ -115,7 +113,7 @@ def bootstrap_auroc(
     n_resamples: int = 1000,
     random_state: RandomState = 0,
     counts: npt.NDArray[np.uint16] | None = None,
-) -> FloatArray:
+) -> Floats:
     """Area under the ROC curve of bootstrap resamples of the rows, (B,); NaN for resamples with one class.
 
     Give the same `counts` (from `resample_counts`) for two scores and the differences are paired.
@@ -128,7 +126,7 @@ def bootstrap_auroc(
     return out
 
 
-def interval(resamples: FloatArray, level: float = 0.95) -> tuple[float, float]:
+def interval(resamples: Floats, level: float = 0.95) -> tuple[float, float]:
     """Percentile interval of bootstrap values, without the NaNs among them; NaN if nothing is left."""
     known = resamples[~np.isnan(resamples)]
     if len(known) == 0:
@@ -140,13 +138,13 @@ def interval(resamples: FloatArray, level: float = 0.95) -> tuple[float, float]:
 # ---- probabilities
 
 
-def _labelled(y: npt.ArrayLike, probability: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+def _labelled(y: npt.ArrayLike, probability: npt.ArrayLike) -> tuple[Floats, Floats]:
     labels, p = np.asarray(y, dtype=np.float64), np.asarray(probability, dtype=np.float64)
     known = ~np.isnan(labels)
     return labels[known], p[known]
 
 
-def _one_class(labels: FloatArray) -> bool:
+def _one_class(labels: Floats) -> bool:
     return len(labels) == 0 or bool(labels.min() == labels.max())
 
 
@@ -203,12 +201,12 @@ def calibration(y: npt.ArrayLike, probability: npt.ArrayLike) -> Calibration:
 class CalibrationTable(NamedTuple):
     """Predicted against observed in groups of about equal size, from the lowest prediction to the highest."""
 
-    n: IntArray
-    n_events: IntArray
-    predicted: FloatArray  # mean probability
-    observed: FloatArray  # share of events
-    low: FloatArray  # Wilson interval of the share of events
-    high: FloatArray
+    n: Ints
+    n_events: Ints
+    predicted: Floats  # mean probability
+    observed: Floats  # share of events
+    low: Floats  # Wilson interval of the share of events
+    high: Floats
 
 
 def calibration_table(

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import logit, logsumexp
 
+from coaltree._arrays import Floats, Ints
 from coaltree.randomness import as_generator
 from coaltree.regression import links
 from coaltree.regression.fit import N_PREDICTIVE, Options, ProbitFit, fit_prepared
@@ -32,7 +32,6 @@ from coaltree.regression.likelihood import OwnLikelihood
 from coaltree.regression.penalised import Ridge, crossfit_ridge
 from coaltree.regression.preparation import Prepared, Scaling
 
-Floats = npt.NDArray[np.float64]
 Fit = Callable[[Any, Floats, Floats], ProbitFit]
 
 MODELS = ("forest", "ridge", "linear")
@@ -51,7 +50,7 @@ class Stack:
     fit: ProbitFit  # K = S + C coefficients: components first, then one a model
     forest: Forest
     ridge: Ridge
-    kept: npt.NDArray[np.int64]  # outcomes with both classes
+    kept: Ints  # outcomes with both classes
     centre: Floats  # (C, P), of log odds
     scale: Floats  # (C,)
     loadings: Floats  # (C P, S)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from coaltree.errors import InputError
 from coaltree.report.page import Block, embedded_json, escape
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def text(*paragraphs: object) -> Block:
 def note(*paragraphs: object, kind: str = "advice") -> Block:
     """Paragraphs that must not be overlooked: `kind` is "advice", "warning" or "good"."""
     if kind not in ("advice", "warning", "good"):
-        raise ValueError(f'kind must be "advice", "warning" or "good", got {kind!r}.')
+        raise InputError(f'kind must be "advice", "warning" or "good", got {kind!r}.')
     return Block(f'<div class="note {kind}" role="note">{text(*paragraphs).html}</div>')
 
 

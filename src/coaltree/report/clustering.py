@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree.posterior.convergence import FEWEST_DRAWS, MOST_DIFFERENCE, MOST_R_HAT, Convergence
 from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.ensemble import TreePosterior
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from coaltree.plots.layout import TimeScale
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 LEVEL = 0.9
 CITATIONS = (

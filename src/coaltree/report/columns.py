@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree.model.columns import Columns
 from coaltree.posterior.apart import Apart, Shares
 from coaltree.report.blocks import figure, table, text
@@ -16,8 +16,6 @@ from coaltree.tree import Tree
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _MOST_BARS = 12  # columns that are drawn
 _MOST_CLUSTERS = 12

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.posterior.loo import Compared, describe
 from coaltree.report.blocks import table, text
 from coaltree.report.page import Block
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
 
 # A row is listed as one that does not fit where one drawn like the others is as far off less often than this.
 UNLIKELY = 0.01

@@ -39,6 +39,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._version import __version__
+from coaltree.errors import InputTypeError
 
 _DTYPES = {"uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "float32": "f4", "float64": "f8"}
 
@@ -139,7 +140,7 @@ def packed(array: npt.NDArray[Any]) -> dict[str, Any]:
     """An array as JSON: type, shape and little-endian bytes in base 64; NaN survives."""
     kind = _DTYPES.get(array.dtype.name)
     if kind is None:
-        raise TypeError(f"array must have one of the dtypes {', '.join(_DTYPES)}, got {array.dtype}.")
+        raise InputTypeError(f"array must have one of the dtypes {', '.join(_DTYPES)}, got {array.dtype}.")
     little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
     return {"dtype": kind, "shape": list(array.shape), "data": base64.b64encode(little.tobytes()).decode("ascii")}
 

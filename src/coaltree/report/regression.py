@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Bools, Floats, Ints
 from coaltree.regression.comparison import Comparison
 from coaltree.regression.fit import ProbitFit
 from coaltree.regression.stacking import Stack
@@ -19,7 +19,6 @@ from coaltree.report.page import Block, Page
 if TYPE_CHECKING:
     pass
 
-Floats = npt.NDArray[np.float64]
 
 OURS = "coalescent"
 LEVEL = 0.9
@@ -82,7 +81,7 @@ class RegressionResult:
     features: tuple[str, ...]
     outcomes: tuple[str, ...]
     n_rows: int
-    n_events: npt.NDArray[np.int64]
+    n_events: Ints
     comparison: Comparison | None
     parameters: Mapping[str, object]
     command: str
@@ -136,7 +135,7 @@ def coefficient_rows(fit: ProbitFit, features: tuple[str, ...], outcomes: tuple[
     ]
 
 
-def sure_of_sign(fit: ProbitFit) -> npt.NDArray[np.bool_]:
+def sure_of_sign(fit: ProbitFit) -> Bools:
     """Coefficients whose interval leaves out zero, (P, K)."""
     draws = fit.coef_draws.reshape(-1, *fit.coef_draws.shape[2:])
     low, high = np.quantile(draws, [0.5 - 0.5 * LEVEL, 0.5 + 0.5 * LEVEL], axis=0)

@@ -11,12 +11,10 @@ import re
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.report.page import packed
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
 
 _MOST_FINE = 500_000  # values of the data in two bytes each; of more, one byte each
 _MOST_VALUES = 1_700_000  # beyond, columns are left out

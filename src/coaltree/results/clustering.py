@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.errors import TableError
 from coaltree.model.guess import Guessed, guess_columns
 from coaltree.model.roots import diagonal_of
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from coaltree.estimators.clustering import CoalescentClustering
     from coaltree.report.columns import ColumnsResult
 
-Floats = npt.NDArray[np.float64]
 
 COMMAND = "coaltree cluster"
 POSTERIOR, LABELS, LINKAGE, TOGETHER = "posterior.npz", "labels.csv", "linkage.csv", "coclustering.npz"

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from coaltree import formats
+from coaltree._arrays import Floats
 from coaltree._version import __version__
 from coaltree.errors import FolderError
 from coaltree.posterior.annotate import to_annotated_nexus
@@ -138,7 +138,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def write_trees(folder: Path, tree: Tree, posterior: TreePosterior) -> npt.NDArray[np.float64] | None:
+def write_trees(folder: Path, tree: Tree, posterior: TreePosterior) -> Floats | None:
     """Write the tree with its supports, again with intervals for FigTree, and all trees; return the supports.
 
     One tree alone has none: its clades are in all trees there are, which tells nothing.

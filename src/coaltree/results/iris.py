@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.cluster.hierarchy import linkage
 
 from coaltree import metrics
+from coaltree._arrays import Floats, Ints
 from coaltree._version import __version__
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.sampling import sample_posterior
@@ -45,8 +45,8 @@ MEANING = {
 class Flowers(NamedTuple):
     """Measurements in cm (n, 4), species code (n,), name of each flower, names of the species."""
 
-    X: npt.NDArray[np.float64]
-    species: npt.NDArray[np.int64]
+    X: Floats
+    species: Ints
     names: tuple[str, ...]
     species_names: tuple[str, ...]
 
@@ -157,7 +157,7 @@ def summarise(flowers: Flowers, fit: Fit, seed: int) -> dict[str, Any]:
     }
 
 
-def _clades(flowers: Flowers, post: TreePosterior, tree: Tree, merges: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
+def _clades(flowers: Flowers, post: TreePosterior, tree: Tree, merges: Ints) -> list[dict[str, Any]]:
     """Size, support, merge time and members of some clades of a tree, the largest first; the root is left out."""
     support, intervals = post.clade_support(tree), post.time_intervals(tree, LEVEL)
     clades = []
@@ -178,7 +178,7 @@ def _clades(flowers: Flowers, post: TreePosterior, tree: Tree, merges: npt.NDArr
     return clades
 
 
-def _cluster_merges(tree: Tree) -> npt.NDArray[np.int64]:
+def _cluster_merges(tree: Tree) -> Ints:
     """The merges that complete a cluster of the cut into N_CLUSTERS."""
     parents = tree.parents()[tree.n_leaves :]
     first_above = 2 * tree.n_leaves - N_CLUSTERS

@@ -18,16 +18,14 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import blas
 
+from coaltree._arrays import Floats
 from coaltree._compile import inline, kernel
+from coaltree.errors import InputError
 from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.links import Signs
-
-Floats = npt.NDArray[np.float64]
-
 
 JITTER = 1e-12
 
@@ -112,7 +110,7 @@ def combine(precision: Floats, curvature: Floats, linear: Floats) -> Gaussian:
     try:
         factor: Floats = np.linalg.cholesky(total.reshape(linear.size, linear.size)).astype(np.float64, copy=False)
     except np.linalg.LinAlgError as error:
-        raise ValueError(
+        raise InputError(
             f"The covariance of {len(linear)} × {linear.shape[1]} coefficients cannot be told from a singular one: a "
             'full covariance="full" is for a few dozen features. Use covariance="diagonal", or fewer features.'
         ) from error

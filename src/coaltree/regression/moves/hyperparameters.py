@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from coaltree.inference import learn
 from coaltree.inference.heavy import SMALLEST_NOISE
@@ -32,8 +31,6 @@ from coaltree.model.slice import slice_step
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.moves.coefficients import Gaussian, Pilot, Point, approximate, correction, evaluate
 from coaltree.regression.prior import Hyper, Prior, precision
-
-Floats = npt.NDArray[np.float64]
 
 # Standard deviation of a proposal in log s₀: as often timid as bold.
 STEPS = (0.3, 1.0)

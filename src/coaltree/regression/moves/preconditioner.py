@@ -22,11 +22,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats
 from coaltree.regression.likelihood import Likelihood
-
-Floats = npt.NDArray[np.float64]
 
 LARGEST_BLOCK = 400
 # Smallest eigenvalue of the prior between outcomes, over the largest.

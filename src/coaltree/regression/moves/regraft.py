@@ -19,8 +19,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import kernel
 from coaltree.model.messages import weigh
 from coaltree.randomness import Stream, exponential, make_streams, uniform
@@ -29,9 +29,6 @@ from coaltree.regression.moves.coefficients import Pilot, Point
 from coaltree.regression.moves.preconditioner import Frame
 from coaltree.regression.prior import Hyper, Prior
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 N_PLACES = 16
 
