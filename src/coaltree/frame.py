@@ -122,7 +122,7 @@ def _from_pandas(X: Any) -> Frame:
     names = list(map(str, X.columns))
     if len(set(names)) < len(names):
         repeated = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(f"X has columns of the same name: {', '.join(map(repr, repeated))}. Rename them.")
+        raise InputError(f"X has columns of the same name: {', '.join(map(repr, repeated))}. Rename them.")
     columns = [read_column(name, X.iloc[:, j]) for j, name in enumerate(names)]
     index = X.index
     texts = len(index) > 0 and all(isinstance(label, str) for label in index)

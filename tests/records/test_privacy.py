@@ -180,8 +180,8 @@ def test_the_attack_finds_nothing(study, applied):
 
 def published(study, folder):
     """The same study written again, from its kept fits."""
-    from coaltree.results.records import _write_parts
     from coaltree.report.records import write_report
+    from coaltree.results.records import _write_parts
 
     result = run_study(load_config(study[0].parent / "study.toml"), study[0].with_name("results-private"))
     folder.mkdir()

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import validate_data
 
+from coaltree._arrays import Floats
+from coaltree.errors import InputError
 from coaltree.frame import listed
 from coaltree.inference.effort import N_CHAINS
 from coaltree.posterior.choosing import collinear
 from coaltree.posterior.embedding import embed
 from coaltree.validation import check_choice, check_count
-
-Floats = npt.NDArray[np.float64]
 
 # Of more columns, linear combinations are not looked for.
 MOST_COLLINEAR = 500

@@ -16,7 +16,6 @@ import numpy as np
 
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
-from coaltree.errors import InputError
 from coaltree.inference.due import MEAN, expected
 from coaltree.inference.heap import pop, push
 from coaltree.inference.neighbors import Nodes, empty_lists, has, insert, nearest, squared

@@ -223,7 +223,7 @@ def greedy_tree(
     if neighbors is not None:
         neighbors = check_count(neighbors, "neighbors", at_least=1)
         if code == TRUNCATED_MEAN:
-            raise ValueError("rule must be 'mode', 'mean' or 'peak' if neighbors is given, got 'truncated_mean'.")
+            raise InputError("rule must be 'mode', 'mean' or 'peak' if neighbors is given, got 'truncated_mean'.")
     leaves = whiten_leaves(X, covariance, leaf_noise)
     if neighbors is not None:
         children, times = build_by_graph(leaves.rows, leaves.noise, code, neighbors)

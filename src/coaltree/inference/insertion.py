@@ -25,7 +25,6 @@ import numpy as np
 
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
-from coaltree.errors import InputError
 from coaltree.inference.attachment import Others, fill_exposure
 from coaltree.inference.chain import Chain, arrange, attach, recompute
 from coaltree.inference.moves import regraft_subtree, slice_times

@@ -37,7 +37,7 @@ from coaltree.inference.attachment import (
     log_likelihood,
     root_excess,
 )
-from coaltree.inference.chain import Floats, Ints, hang, look_above, other_child, take_out
+from coaltree.inference.chain import hang, look_above, other_child, take_out
 from coaltree.inference.heap import pop, push
 from coaltree.inference.lineages import Lineages, exposure, insert, remove
 from coaltree.inference.survey import NEAR, ROUGHLY, Survey, choose_edge, edge_at

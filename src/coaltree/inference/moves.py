@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference import attachment
 from coaltree.inference.attachment import Edge, Others, log_density

@@ -16,8 +16,9 @@ from tqdm import tqdm
 
 from coaltree._arrays import Ints
 from coaltree._compile import kernel
+from coaltree.errors import InputError
 from coaltree.inference import attachment
-from coaltree.inference.chain import Chain, Ints, attach, detach, make_chain, other_child, recompute, to_tree
+from coaltree.inference.chain import Chain, attach, detach, make_chain, other_child, recompute, to_tree
 from coaltree.inference.moves import EXACTLY, advance, slice_times
 from coaltree.inference.survey import edge_at, make_survey, visit_edges
 from coaltree.model.coalescent import log_prior

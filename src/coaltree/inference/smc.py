@@ -20,8 +20,9 @@ from tqdm import tqdm
 
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import kernel
+from coaltree.errors import InputError
 from coaltree.inference.effort import choose_merging
-from coaltree.inference.particles import Floats, Ints, Particles, copy, start
+from coaltree.inference.particles import Particles, copy, start
 from coaltree.inference.proposals import (
     CACHED,
     METHODS,
@@ -215,7 +216,7 @@ def weigh_steps(
             over_particles(work)
             top, total, squares = reweigh(log_weights, increments, constant, weights)
             if not math.isfinite(total):
-                raise ValueError(
+                raise InputError(
                     f"Weights are not finite after {unit} {step + 1} of {n_steps}: the scale of X is too far from that "
                     "of its covariance for doubles. Rescale X, or pass a covariance on the scale of the data."
                 )

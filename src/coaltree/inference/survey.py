@@ -20,16 +20,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline
 from coaltree.inference import attachment
 from coaltree.inference.attachment import N_KNOTS, Edge, Others, blend_distance, log_density
-from coaltree.inference.chain import (
-    Chain,
-    Floats,
-    Ints,
-    Pointers,
-    look_above,
-)
+from coaltree.inference.chain import Chain, Pointers, look_above
 from coaltree.model.messages import blend, meet, squared_distance
 from coaltree.randomness import Stream, uniform
 

@@ -150,7 +150,7 @@ def whiten_leaves(X: Any, covariance: Any, leaf_noise: Any) -> Leaves:
     with np.errstate(over="ignore", invalid="ignore"):
         norms = np.square(rows - rows.mean(axis=0)).sum(axis=1)
         if not np.isfinite(4.0 * norms.max()):
-            raise ValueError(
+            raise InputError(
                 "X is too large for its covariance: squared whitened distances overflow. Rescale X, or pass a "
                 "covariance on the scale of the data."
             )
@@ -184,11 +184,11 @@ def refuse_copies(rows: Floats, leaf_noise: Floats) -> None:
         return
     j, i = first
     if np.array_equal(rows[i], rows[j]):
-        raise ValueError(
+        raise InputError(
             f"X has duplicate rows ({i} and {j}; {n_pairs} such pair(s)), which would merge at time 0 with infinite "
             "density. Set leaf_noise > 0 or drop the duplicates."
         )
-    raise ValueError(
+    raise InputError(
         f"X is too small for its covariance: the squared whitened distance of rows {i} and {j} underflows. Rescale X, "
         "set leaf_noise > 0, or pass a covariance on the scale of the data."
     )

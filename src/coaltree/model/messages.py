@@ -13,13 +13,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-import numpy.typing as npt
-
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, kernel
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @borrowing

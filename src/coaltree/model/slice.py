@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from coaltree._compile import borrowing
+from coaltree.errors import InputError
 from coaltree.randomness import Stream, exponential, uniform
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
 from coaltree.randomness import Stream, exponential, uniform

@@ -18,12 +18,8 @@ import numpy.typing as npt
 
 from coaltree._arrays import Floats, Ints, SmallInts, Words
 from coaltree._compile import inline, kernel
+from coaltree.errors import InputError
 from coaltree.posterior.diagnostics import effective_sizes
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-SmallInts = npt.NDArray[np.int32]
-Words = npt.NDArray[np.uint64]
 
 # The keys are a hash function, not a sample: they are fixed so that every run numbers clades alike.
 _KEY_SEED = 0xC0A1

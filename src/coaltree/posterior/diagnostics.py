@@ -105,7 +105,7 @@ def effective_sample_size(x: npt.ArrayLike) -> Any:
     """
     draws = np.asarray(x, dtype=np.float64)
     if draws.ndim == 0:
-        raise ValueError("x must have one row per draw, got a single number.")
+        raise InputError("x must have one row per draw, got a single number.")
     return effective_size(draws[None])
 
 

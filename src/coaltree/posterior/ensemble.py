@@ -204,7 +204,7 @@ class TreePosterior:
         found = self._find_clades(tree)
         return clades.as_probability(clades.support_in(found, self.weights))
 
-    def support_error(self, tree: Tree) -> FloatArray:
+    def support_error(self, tree: Tree) -> Floats:
         """Monte Carlo error of `clade_support(tree)`, (n−1,): how far supports may move with another seed.
 
         Draws of a chain depend on each other, and chains may disagree: of a clade they are worth S independent ones
@@ -219,7 +219,7 @@ class TreePosterior:
         error[-1] = 0.0  # the root is no estimate
         return error
 
-    def time_intervals(self, tree: Tree, level: float = 0.9) -> FloatArray:
+    def time_intervals(self, tree: Tree, level: float = 0.9) -> Floats:
         """Credible interval of the merge time of every clade of `tree`, (n−1, 2).
 
         Equal-tailed, among the trees that contain the clade; NaN for clades that none contains.

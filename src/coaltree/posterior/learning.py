@@ -167,7 +167,7 @@ def learn_posterior(
     compared = None
     if choosing.is_auto(covariance) or choosing.is_auto(leaf_noise):
         if method == GREEDY:
-            raise ValueError('"auto" compares sampled trees: name covariance and leaf_noise for method="greedy".')
+            raise InputError('"auto" compares sampled trees: name covariance and leaf_noise for method="greedy".')
         pilot = choosing.pilot(effort)
 
         def try_out(covariance: Any, leaf_noise: Any) -> LeaveOneOut:

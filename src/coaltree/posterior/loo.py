@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln, logsumexp
 
 from coaltree._arrays import Floats, Ints
@@ -120,7 +119,7 @@ def smooth(log_f: Floats, rows: Ints, n: int, log_g: Floats | None = None) -> Le
 
     size = log_f.shape[1] * log_f.shape[2]
     if size < FEWEST_DRAWS:
-        raise ValueError(f"leave-one-out needs at least {FEWEST_DRAWS} draws, got {size}. Raise n_draws.")
+        raise InputError(f"leave-one-out needs at least {FEWEST_DRAWS} draws, got {size}. Raise n_draws.")
     worth = effective_size(log_f.sum(axis=0)) / size
     efficiency = worth if 0.0 < worth < 1.0 else 1.0
     if log_g is None:

@@ -15,9 +15,10 @@ asked for the probability of the whole cell, g_i, by the same weights: E[g_i / f
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import logsumexp
 
+from coaltree._arrays import Floats, Ints
+from coaltree.errors import InputError
 from coaltree.inference.heavy import Tails
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.loo import LeaveOneOut, noise_grid, one_noise, smooth
@@ -27,9 +28,6 @@ from coaltree.posterior.new_rows import edges_for
 from coaltree.posterior.places import Sites, make_sites
 from coaltree.randomness import Stream, make_streams
 from coaltree.tree import Tree
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # So many rows are held out, of very many rows fewer, and so many draws asked; of rows with a noise of their own half.
 MOST_ROWS, FEWEST_ROWS, MOST_LEAVES = 100, 30, 300_000
@@ -51,7 +49,7 @@ def leave_one_out(
     if len(rows) > n_rows:
         rows = np.sort(np.random.default_rng(0).choice(rows, n_rows, replace=False))
     if len(rows) < 2 or len(cells) < 3:
-        raise ValueError("leave-one-out needs at least three rows, two of which have a value.")
+        raise InputError("leave-one-out needs at least three rows, two of which have a value.")
     n_kept = len(mixed.index) or len(posterior)
     n_chains = int(posterior.info.get("n_chains", 1))
     n_chains = n_chains if n_kept % n_chains == 0 else 1

@@ -117,7 +117,7 @@ class NewRows:
             pick(tree.node_times(), places[0], 0, found.node[b], found.probability[b], found.time[b])
         return found
 
-    def _places(self, draw: _Draw, streams: npt.NDArray[np.uint64], n_draws: int) -> list[tuple[Places, Floats]]:
+    def _places(self, draw: _Draw, streams: Words, n_draws: int) -> list[tuple[Places, Floats]]:
         columns, out = self.mixed.columns, []
         for cells, stream in zip(self.cells, streams, strict=True):
             seen = look(columns, cells, draw.cuts, draw.phi, draws=n_draws > 0)

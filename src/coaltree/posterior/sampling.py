@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._version import __version__
+from coaltree.errors import InputError
 from coaltree.inference.effort import choose_sampler
 from coaltree.inference.insertion import INSERTION
 from coaltree.inference.proposals import METHODS

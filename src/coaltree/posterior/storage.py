@@ -88,7 +88,7 @@ def read_chains(path: str | os.PathLike[str], run: str, kind: str) -> list[tuple
     """Return what `write_chains` was given; ValueError if the file is damaged or of another run."""
     parts = read(path, kind)
     if parts.get("run") != run:
-        raise ValueError(
+        raise InputError(
             f"checkpoint {os.fspath(path)} belongs to a run with other data, settings or random_state, or of an "
             "earlier version, which drew otherwise. Delete it, or pass another path."
         )

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._arrays import Bools, Floats, Ints
+from coaltree.errors import InputError
 from coaltree.records.codes import BIRTH, DEATH, OBSERVATION_END, OBSERVATION_START
 from coaltree.records.engine import DAY, Events, fetch, memory_table, timestamps
 from coaltree.records.errors import RecordsError
@@ -92,19 +93,19 @@ class CohortRule:
         ):
             days = getattr(self, name)
             if days is not None and check_count(days, name, at_least=least) > LONGEST:
-                raise ValueError(f"{name} must be at most {LONGEST}, a hundred years, got {days}.")
+                raise InputError(f"{name} must be at most {LONGEST}, a hundred years, got {days}.")
         check_choice(self.lookback_closed, "lookback_closed", CLOSED)
         check_choice(self.horizon_closed, "horizon_closed", CLOSED)
         check_choice(self.prior_outcome, "prior_outcome", PRIOR_RULES)
         check_choice(self.death, "death", DEATH_RULES)
         check_choice(self.without_periods, "without_periods", WITHOUT_PERIODS)
         if self.lookback[1] >= self.horizon[0]:
-            raise ValueError(
+            raise InputError(
                 "the day of the threshold is in the lookback and in the horizon, so outcomes would leak into features: "
                 'choose lookback_closed "left" or "neither", or horizon_closed "right" or "neither".'
             )
         if self.lookback[0] > self.lookback[1] or self.horizon[0] > self.horizon[1]:
-            raise ValueError("a window has no day in it: lengthen lookback_days or horizon_days, or close an end.")
+            raise InputError("a window has no day in it: lengthen lookback_days or horizon_days, or close an end.")
 
     @property
     def lookback(self) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from coaltree._arrays import Floats
 from coaltree.records.cohort import Cohort, CohortRule, as_day, build_cohort, days_of
 from coaltree.records.config import (
     ALLOW,

@@ -119,8 +119,6 @@ def spellings(code: str) -> tuple[str, str, str]:
     return code, f"{vocabulary}//{bare}", f"{other}//{bare}"
 
 
-Floats = npt.NDArray[np.float64]
-
 YEARS = (2008, 2009, 2010)  # a year's intensities drive its codes and the next year's outcomes
 N_REFERENCE = 20_000  # subjects that fix means, standard deviations and intercepts, whatever the size of the cohort
 SIGNAL = 1.0  # standard deviation of x β over outcomes

@@ -345,7 +345,7 @@ class Rows(NamedTuple):
 
     name: str
     columns: dict[str, Any]
-    row: npt.NDArray[np.int64]
+    row: Ints
 
 
 def read_rows(
@@ -426,7 +426,7 @@ def _read_csv(file: Path, intake: Intake, wanted: Sequence[str], optional: Seque
         raise RecordsError(f"{file} cannot be read as CSV: {error}") from error
 
 
-def _lines(last: int, n: int, skipped: list[int]) -> npt.NDArray[np.int64]:
+def _lines(last: int, n: int, skipped: list[int]) -> Ints:
     """Return the next n line numbers after `last` that were not skipped."""
     candidates = np.arange(last + 1, last + 1 + n + len(skipped))
     return candidates[~np.isin(candidates, skipped)][:n]

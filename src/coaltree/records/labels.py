@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from coaltree._arrays import Bools, Floats, Ints
 from coaltree.records.cohort import Cohort, CohortRule
 from coaltree.records.engine import DAY, Events, fetch, memory_table, timestamps
 from coaltree.records.errors import RecordsError, need
@@ -145,8 +146,6 @@ def write_labels(labels: Labels, outcomes: OutcomeSet, folder: str | Path) -> li
 
 
 # ---- one MEDS label file
-
-Ints = npt.NDArray[np.int64]
 
 
 def read_label_file(file: Path) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coaltree._arrays import Floats, Ints
+from coaltree.errors import InputTypeError
 from coaltree.records.codes import BIRTH, DEATH, OBSERVATION_END, OBSERVATION_START, SEPARATOR
 from coaltree.records.cohort import make_periods
 from coaltree.records.engine import connect, scratch
@@ -43,7 +44,7 @@ class OmopTables:
         elif hasattr(source, "list_tables"):
             self._open_connection(source)
         else:
-            raise TypeError(f"source must be a path or an Ibis connection, got {type(source).__name__}.")
+            raise InputTypeError(f"source must be a path or an Ibis connection, got {type(source).__name__}.")
         self.names = {*self._files, *self._names}
 
     def __enter__(self) -> OmopTables:

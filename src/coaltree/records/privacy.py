@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from coaltree._arrays import Bools, Floats
 from coaltree.regression.comparison import Table
 
 FEWEST = 11  # the smallest number of patients that is shown
@@ -78,7 +79,7 @@ class LabelNumbers(NamedTuple):
     censored: int | str
 
 
-def label_numbers(y: npt.NDArray[np.float64], prior: npt.NDArray[np.bool_]) -> LabelNumbers:
+def label_numbers(y: Floats, prior: Bools) -> LabelNumbers:
     """Count a column of labels; of those without one, who had the outcome before is not censored as well."""
     known = ~np.isnan(y)
     if (prior & known).any():  # prior outcomes have not been masked: they say nothing about missing labels
@@ -89,7 +90,7 @@ def label_numbers(y: npt.NDArray[np.float64], prior: npt.NDArray[np.bool_]) -> L
     return LabelNumbers(labels, shown_events(y), had, censored)
 
 
-def shown_events(y: npt.NDArray[np.float64]) -> int | str:
+def shown_events(y: Floats) -> int | str:
     """Return the number of events of a column of labels, "11+" if it would tell how few have none."""
     n = int(np.nansum(y == 1.0))
     return shown_count(n) if n < FEWEST or outcome_digits(y[:, None])[0] is not None else f"{FEWEST}+"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coaltree._arrays import Bools, Floats
+from coaltree._arrays import Bools, Floats, Ints
 from coaltree.records.cohort import Cohort
 from coaltree.records.labels import Labels
 from coaltree.records.outcomes import OutcomeSet
@@ -34,8 +34,6 @@ from coaltree.records.privacy import (
 )
 from coaltree.regression import scores
 from coaltree.regression.comparison import LEVEL, Comparison, Table
-
-Floats = npt.NDArray[np.float64]
 
 
 class ShownComparison(Comparison):
@@ -190,8 +188,6 @@ WHY_WITHHELD = (
     f"Scores of outcomes with fewer than {FEWEST} events, or fewer than {FEWEST} labels without one, are withheld"
 )
 
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 AGE_BANDS = ((0, 18), (18, 40), (40, 55), (55, 65), (65, 75), (75, 200))
 N_RESAMPLES = 100

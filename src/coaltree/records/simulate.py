@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Bools, Floats, Ints
 from coaltree._version import __version__
 from coaltree.records.codes import BIRTH, DEATH, OBSERVATION_END
 from coaltree.records.errors import RecordsError, need
@@ -38,10 +39,6 @@ from coaltree.records.generator import (
     with_habits,
 )
 from coaltree.validation import check_count
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 THRESHOLDS = ("2009-01-01", "2010-01-01")
 LOOKBACK, HORIZON = 183, 365  # days: [−183, 0) and [0, 365) around a threshold

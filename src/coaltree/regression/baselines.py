@@ -14,6 +14,8 @@ import numpy.typing as npt
 from scipy.special import expit, logit, ndtr
 from sklearn.base import BaseEstimator
 
+from coaltree._arrays import Floats
+from coaltree.errors import InputError
 from coaltree.randomness import RandomState, as_generator
 from coaltree.regression.encoding import as_outcomes
 from coaltree.regression.folds import stratified_folds
@@ -268,24 +270,24 @@ class AllOutcomes(BaseEstimator):  # type: ignore[misc]
             self._learn(features[rows], labels, self.rates_[self.kept_], rng)
         return self
 
-    def _learn(self, X: FloatArray, Y: FloatArray, rates: FloatArray, rng: np.random.Generator) -> None:
+    def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
         raise NotImplementedError
 
-    def _logits(self, X: FloatArray) -> FloatArray:
+    def _logits(self, X: Floats) -> Floats:
         """Log odds of the outcomes that were kept."""
         raise NotImplementedError
 
-    def decision_function(self, X: npt.ArrayLike) -> FloatArray:
+    def decision_function(self, X: npt.ArrayLike) -> Floats:
         """Log odds, (N, P)."""
         features = check_array(X, "X", 2)
         if features.shape[1] != self.n_features_in_:
-            raise ValueError(f"X must have the {self.n_features_in_} columns of fit, got {features.shape[1]}.")
+            raise InputError(f"X must have the {self.n_features_in_} columns of fit, got {features.shape[1]}.")
         out = np.tile(logit(self.rates_), (len(features), 1))
         if len(self.kept_):
             out[:, self.kept_] = self._logits(features)
         return out
 
-    def predict_proba(self, X: npt.ArrayLike) -> FloatArray:
+    def predict_proba(self, X: npt.ArrayLike) -> Floats:
         """Probabilities, (N, P)."""
         return np.asarray(expit(self.decision_function(X)))
 
@@ -293,21 +295,21 @@ class AllOutcomes(BaseEstimator):  # type: ignore[misc]
 class MultiForest(AllOutcomes):
     """One random forest for all outcomes, leaf size and features a split chosen out of bag."""
 
-    def _learn(self, X: FloatArray, Y: FloatArray, rates: FloatArray, rng: np.random.Generator) -> None:
+    def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
         self.forest_, _ = grow_forest(X, Y, np.ones(len(X)), rates, int(rng.integers(2**31)))
 
-    def _logits(self, X: FloatArray) -> FloatArray:
+    def _logits(self, X: Floats) -> Floats:
         return self.forest_.logits(X)
 
 
 class WideRidge(AllOutcomes):
     """Ridge regression of every outcome along one path (`ridge`), for hundreds to thousands of features."""
 
-    def _learn(self, X: FloatArray, Y: FloatArray, rates: FloatArray, rng: np.random.Generator) -> None:
+    def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
         folds = stratified_folds(Y, min(_N_INNER_FOLDS, len(X)), rng)
         self.ridge_, _ = crossfit_ridge(X, Y, np.ones(len(X)), rates, folds)
 
-    def _logits(self, X: FloatArray) -> FloatArray:
+    def _logits(self, X: Floats) -> Floats:
         return self.ridge_.logits(X)
 
 
@@ -317,7 +319,7 @@ class ClassifierChain(AllOutcomes):
     Labels in training, predicted probabilities afterwards.
     """
 
-    def _learn(self, X: FloatArray, Y: FloatArray, rates: FloatArray, rng: np.random.Generator) -> None:
+    def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
         self.order_ = rng.permutation(Y.shape[1])
         labels = np.where(np.isnan(Y), rates, Y)
         weights = np.ones(len(X))
@@ -327,7 +329,7 @@ class ClassifierChain(AllOutcomes):
             folds = stratified_folds(Y[:, [j]], min(_N_INNER_FOLDS, len(X)), rng)
             self.models_.append(crossfit_ridge(rows, Y[:, [j]], weights, rates[[j]], folds)[0])
 
-    def _logits(self, X: FloatArray) -> FloatArray:
+    def _logits(self, X: Floats) -> Floats:
         out, rows = np.empty((len(X), len(self.order_))), X
         for j, model in zip(self.order_, self.models_, strict=True):
             out[:, [j]] = model.logits(rows)
@@ -338,7 +340,7 @@ class ClassifierChain(AllOutcomes):
 class RidgeStack(AllOutcomes):
     """Ridge regression on the log odds, out of sample, that a forest and a ridge regression give all outcomes."""
 
-    def _learn(self, X: FloatArray, Y: FloatArray, rates: FloatArray, rng: np.random.Generator) -> None:
+    def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
         weights, self._rates = np.ones(len(X)), rates
         folds = stratified_folds(Y, min(_N_INNER_FOLDS, len(X)), rng)
         self.forest_, votes = grow_forest(X, Y, weights, rates, int(rng.integers(2**31)))
@@ -347,7 +349,7 @@ class RidgeStack(AllOutcomes):
         again = stratified_folds(Y, min(_N_INNER_FOLDS, len(X)), rng)
         self.top_, _ = crossfit_ridge(columns, Y, weights, rates, again)
 
-    def _logits(self, X: FloatArray) -> FloatArray:
+    def _logits(self, X: Floats) -> Floats:
         return self.top_.logits(np.hstack([self.forest_.logits(X), self.ridge_.logits(X)]))
 
 
@@ -357,7 +359,7 @@ class Boosting(BaseEstimator):  # type: ignore[misc]
     def __init__(self, random_state: int = 0) -> None:
         self.random_state = random_state
 
-    def fit(self, X: FloatArray, y: FloatArray) -> Self:
+    def fit(self, X: Floats, y: Floats) -> Self:
         """Fit to rows with labels."""
         from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -372,11 +374,11 @@ class Boosting(BaseEstimator):  # type: ignore[misc]
         ).fit(X, y)
         return self
 
-    def decision_function(self, X: FloatArray) -> FloatArray:
+    def decision_function(self, X: Floats) -> Floats:
         """Log odds, (N,)."""
         return np.asarray(self.model_.decision_function(X))
 
-    def predict_proba(self, X: FloatArray) -> FloatArray:
+    def predict_proba(self, X: Floats) -> Floats:
         """Probability of the event, (N,)."""
         return np.asarray(self.model_.predict_proba(X)[:, 1])
 

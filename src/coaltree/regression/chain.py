@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coaltree._arrays import Floats
+from coaltree._arrays import Bools, Floats
 from coaltree.inference import learn
 from coaltree.inference.heavy import SMALLEST_NOISE
 from coaltree.model.covariance import PooledWishart
@@ -419,6 +419,6 @@ class WideChain(Chain):
         return hyper.widths**-2.0 / float(hyper.unknowns.covariance.values["variance"])
 
 
-def _where(chosen: npt.NDArray[np.bool_], new: Floats, old: Floats) -> Floats:
+def _where(chosen: Bools, new: Floats, old: Floats) -> Floats:
     """Rows of `new` where chosen."""
     return np.where(chosen if new.ndim == 1 else chosen[:, None], new, old)

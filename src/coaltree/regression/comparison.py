@@ -347,7 +347,7 @@ def _predictions(values: Any, shape: tuple[int, int]) -> Floats:
     if array.ndim == 1:
         array = array[:, None]
     if array.shape != shape:
-        raise ValueError(f"predictions must have shape {shape}, one column per outcome, got {array.shape}.")
+        raise InputError(f"predictions must have shape {shape}, one column per outcome, got {array.shape}.")
     return array
 
 
@@ -362,7 +362,7 @@ def _file(folder: Path | None, data: str, method: str, models: Mapping[str, Any]
     return folder / f"{safe}-{key}-fold{fold}.npz"
 
 
-def _read(file: Path) -> tuple[FloatArray, FloatArray, float] | None:
+def _read(file: Path) -> tuple[Floats, Floats, float] | None:
     """Return what an earlier run kept, or None."""
     try:
         parts = storage.read(file, KIND)

@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree._arrays import Floats
+from coaltree.errors import InputError
 from coaltree.frame import Frame, as_frame, is_mixed, listed, read_column
 
-Floats = npt.NDArray[np.float64]
 Columns = dict[str, npt.NDArray[Any]]
 
 NUMBER, TWO, MANY = "number", "two levels", "levels"
@@ -131,7 +132,7 @@ def _learn_column(name: str, values: npt.NDArray[Any]) -> Column:
     levels, counts = np.unique([cell for cell in cells if cell is not None], return_counts=True)
     ordered = [str(level) for level in levels]
     if len(levels) > min(MOST_LEVELS, max(2, len(cells) // 2)):
-        raise ValueError(
+        raise InputError(
             f"X column {name!r} holds text of {len(levels)} levels in {len(cells)} rows, such as "
             f"{listed(ordered[:3])}: too many to learn from, at most {MOST_LEVELS} and half the rows. "
             "Leave the column out, group its levels, or use it to name the rows."
@@ -163,7 +164,7 @@ class Encoding:
         """(N, encoded columns); columns are found by name, others are not looked at."""
         absent = [column.name for column in self.columns if column.name not in table]
         if absent:
-            raise ValueError(
+            raise InputError(
                 f"X lacks the columns {listed(absent)} that the model needs; it has {listed(list(table))}. Add them, "
                 "empty where nothing is known."
             )
@@ -211,20 +212,20 @@ def as_outcomes(
         try:
             array = np.ascontiguousarray(Y.toarray() if hasattr(Y, "toarray") else Y, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"Y must hold 0, 1 or NaN (no label), one column per outcome: {error}.") from error
+            raise InputError(f"Y must hold 0, 1 or NaN (no label), one column per outcome: {error}.") from error
         if array.ndim == 1:
             array = array[:, None]
     if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"Y must be a table (N, P) with rows and columns, got shape {np.shape(Y)}.")
+        raise InputError(f"Y must be a table (N, P) with rows and columns, got shape {np.shape(Y)}.")
     if n_rows is not None and len(array) != n_rows:
-        raise ValueError(f"Y must have one row for each of the {n_rows} rows of X, got {len(array)}.")
+        raise InputError(f"Y must have one row for each of the {n_rows} rows of X, got {len(array)}.")
     names = names or tuple(str(j) for j in range(array.shape[1]))
     wrong = ~((array == 0) | (array == 1) | np.isnan(array))
     if wrong.any():
         column = int(np.argmax(wrong.any(axis=0)))
         values = np.unique(array[wrong[:, column], column])
         many = ": counts and measurements are not modelled, make them yes or no by a threshold"
-        raise ValueError(
+        raise InputError(
             f"Y must hold 0, 1 or NaN (no label), but outcome {names[column]} holds "
             f"{', '.join(f'{value:g}' for value in values[:5])}{', …' if len(values) > 5 else ''}. Use one 0/1 column "
             f"per outcome{many if len(values) > 1 else ''}."

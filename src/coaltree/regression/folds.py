@@ -8,14 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._arrays import Floats, Ints
-from coaltree.errors import InputError, InputTypeError
+from coaltree.errors import InputError
 from coaltree.randomness import RandomState, as_generator
 from coaltree.regression.encoding import as_outcomes
 from coaltree.validation import check_count
 
 
-
-def stratified_folds(Y: npt.ArrayLike, n_folds: int = 10, random_state: RandomState = 0) -> IntArray:
+def stratified_folds(Y: npt.ArrayLike, n_folds: int = 10, random_state: RandomState = 0) -> Ints:
     """Deal rows into folds so that every fold has about its share of each outcome's events.
 
     Iterative stratification (Sechidis, Tsoumakas & Vlahavas 2011): the outcome with the fewest events that are still

@@ -45,7 +45,7 @@ _RIDGE_L1_RATIO = 1e-2  # stands for 0 when the largest penalty is set: ridge ha
 _N_WORSE = 5  # penalties in a row without an improvement after which the path is left
 
 
-def mean_loss(y: FloatArray, eta: FloatArray, link: Link) -> float:
+def mean_loss(y: Floats, eta: Floats, link: Link) -> float:
     """Mean of −log F(s η), the log loss in nats."""
     margin = (2.0 * y - 1.0) * eta
     return -float(np.mean(log_expit(margin) if link == "logit" else log_ndtr(margin)))
@@ -192,20 +192,20 @@ N_STEPS = 12
 class Ridge:
     """A linear predictor of every outcome."""
 
-    intercept: FloatArray  # (P,)
-    coef: FloatArray  # (P, K)
+    intercept: Floats  # (P,)
+    coef: Floats  # (P, K)
 
-    def logits(self, X: Any) -> FloatArray:
+    def logits(self, X: Any) -> Floats:
         """(N, P)."""
         return np.asarray(X @ self.coef.T + self.intercept)
 
 
-def ridge_path(X: FloatArray, Y: FloatArray, weights: FloatArray, rates: FloatArray) -> list[Ridge]:
+def ridge_path(X: Floats, Y: Floats, weights: Floats, rates: Floats) -> list[Ridge]:
     """One model a way of scaling and a penalty, the strongest first."""
     return [model for power in POWERS for model in _path(X, Y, weights, rates, power)]
 
 
-def _path(X: FloatArray, Y: FloatArray, weights: FloatArray, rates: FloatArray, power: float) -> list[Ridge]:
+def _path(X: Floats, Y: Floats, weights: Floats, rates: Floats, power: float) -> list[Ridge]:
     share = weights / weights.sum()
     centre = share @ X
     width = np.sqrt(share @ (X - centre) ** 2)
@@ -230,7 +230,7 @@ def _path(X: FloatArray, Y: FloatArray, weights: FloatArray, rates: FloatArray, 
     spread = max(float(np.sum(share @ rows**2)), 1e-300)
     signs = known * (2.0 * labels - 1.0)
 
-    def height(mu: FloatArray, theta: FloatArray, penalty: float) -> tuple[FloatArray, FloatArray]:
+    def height(mu: Floats, theta: Floats, penalty: float) -> tuple[Floats, Floats]:
         """η, and the penalised log likelihood of each outcome."""
         eta = turned @ theta.T + mu
         fit = -np.einsum("ij,ij->j", known, np.logaddexp(0.0, -np.sign(signs) * eta))
@@ -256,9 +256,7 @@ def _path(X: FloatArray, Y: FloatArray, weights: FloatArray, rates: FloatArray, 
     return path
 
 
-def crossfit_ridge(
-    X: FloatArray, Y: FloatArray, weights: FloatArray, rates: FloatArray, folds: IntArray
-) -> tuple[Ridge, FloatArray]:
+def crossfit_ridge(X: Floats, Y: Floats, weights: Floats, rates: Floats, folds: Ints) -> tuple[Ridge, Floats]:
     """Choose every outcome's penalty by the loss of rows left out; return the model and logits of rows left out."""
     held = np.empty((len(POWERS) * len(VARIANCES), *Y.shape))
     for fold in range(int(folds.max()) + 1):

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from coaltree._arrays import Bools, Floats
+from coaltree.errors import InputError
 from coaltree.regression.encoding import as_outcomes
 from coaltree.regression.likelihood import BLOCK, Likelihood, SparseLikelihood
 
@@ -91,7 +93,7 @@ def as_weights(sample_weight: Any, n: int) -> Floats:
     if weights.ndim == 0:
         weights = np.full(n, float(weights))
     if weights.shape != (n,):
-        raise ValueError(f"sample_weight must be one number per row of X ({n}), got shape {weights.shape}.")
+        raise InputError(f"sample_weight must be one number per row of X ({n}), got shape {weights.shape}.")
     if not np.all(np.isfinite(weights)) or np.any(weights < 0):
         raise InputError("sample_weight must be finite and not negative.")
     if not np.any(weights > 0):
@@ -162,7 +164,7 @@ def prepare(
     features = features if wide else dense(features)
     scaling = scale_features(features, weights)
     if not scaling.varying.any():
-        raise ValueError("X must have a column that varies: every one is constant.")
+        raise InputError("X must have a column that varies: every one is constant.")
     if wide and hasattr(features, "tocsr"):
         return Prepared(sparse_likelihood(features, scaling, signs, weights, link), scaling, fitted, rates, wide)
     rows = scaling.apply(features)

@@ -369,9 +369,7 @@ def _diagnostic_blocks(fit: ProbitFit) -> list[Block]:
 MOST_FEATURES = 25  # in the table of those that matter
 
 
-def feature_rows(
-    draws: Floats, sure: npt.NDArray[np.bool_], features: Sequence[str], level: float
-) -> list[dict[str, Any]]:
+def feature_rows(draws: Floats, sure: Bools, features: Sequence[str], level: float) -> list[dict[str, Any]]:
     """Which of many features matter: their effects over all outcomes, largest first; draws (S, P, K) per deviation."""
     size = np.sqrt(np.mean(draws**2, axis=1))  # of every draw, over outcomes
     low, high = np.quantile(size, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)

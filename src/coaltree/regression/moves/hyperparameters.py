@@ -23,6 +23,7 @@ import math
 
 import numpy as np
 
+from coaltree._arrays import Floats
 from coaltree.inference import learn
 from coaltree.inference.heavy import SMALLEST_NOISE
 from coaltree.model.diffusion import log_likelihood

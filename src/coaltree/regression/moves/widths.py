@@ -20,9 +20,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln
 
+from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, kernel
 from coaltree.model.covariance import PooledWishart
 from coaltree.model.family import log_inverse_gamma, sample_inverse_gamma
@@ -33,9 +33,6 @@ from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.moves.coefficients import Pilot, Point, correction, evaluate, expansion
 from coaltree.regression.moves.preconditioner import WidePilot
 from coaltree.regression.prior import DFS, Hyper, Prior, outcome_precision
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 FURTHEST = 20.0
 # Of many features, those whose widths are drawn in one go: their errors of l̂ add up.
