@@ -276,7 +276,7 @@ def test_text_must_be_text(read, text):
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"support": [1.0]}, ValueError, "support.*one number a merge"),
+        ({"support": [1.0]}, ValueError, "support.*one number per merge"),
         ({"support": [1.0, np.nan]}, ValueError, "support must be finite"),
         ({"support": ["1", "2"]}, TypeError, "support"),
         ({"digits": 0}, ValueError, "digits"),

@@ -191,7 +191,7 @@ def _leaf_ids(nodes: Nodes, leaves: list[int], text: str, names: Sequence[str] |
         seen.add(name)
         ids.append(int(name) if known is None else known[name])
     if names is not None and len(names) != len(seen):
-        raise InputError(f"The tree has {len(seen)} leaves, but {len(names)} names are given: give one a leaf.")
+        raise InputError(f"The tree has {len(seen)} leaves, but {len(names)} names are given: give one per leaf.")
     return ids
 
 
@@ -244,7 +244,7 @@ def write(
     marks = [""] * (n - 1) if support is None else _as_text(as_column(support, "support", n - 1, "merge"), digits)
     if notes is not None:
         if len(notes) != n - 1 or any("]" in note for note in notes):
-            raise InputError(f"notes must be {n - 1} texts, one a merge, without ']'.")
+            raise InputError(f"notes must be {n - 1} texts, one per merge, without ']'.")
         marks = [f"{mark}[{note}]" for mark, note in zip(marks, notes, strict=True)]
     children = tree.children.tolist()
     pieces: list[str] = []
@@ -271,10 +271,10 @@ def _as_text(values: Floats, digits: int | None) -> list[str]:
 
 
 def as_column(values: npt.ArrayLike, name: str, length: int, per: str) -> Floats:
-    """Check one finite number a merge or a tree."""
+    """Check one finite number per merge or per tree."""
     array = as_array(values, name, "iuf", f"real numbers of shape ({length},)").astype(np.float64)
     if array.shape != (length,):
-        raise InputError(f"{name} must have shape ({length},), one number a {per}, got {array.shape}.")
+        raise InputError(f"{name} must have shape ({length},), one number per {per}, got {array.shape}.")
     if not np.isfinite(array).all():
         raise InputError(f"{name} must be finite, but holds nan or inf.")
     return array

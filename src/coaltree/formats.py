@@ -54,7 +54,7 @@ def from_linkage(Z: npt.ArrayLike, names: Iterable[str] | None = None) -> Tree:
     Z : array-like, shape (n − 1, 4)
         Any linkage with sorted heights: single, complete, average, weighted or ward.
     names : iterable of str, optional
-        One distinct name a leaf.
+        One distinct name per leaf.
     """
     rows = as_array(Z, "Z", "iuf", "a scipy linkage matrix of shape (n − 1, 4)").astype(np.float64)
     if rows.ndim != 2 or rows.shape[1] != 4 or len(rows) == 0:
@@ -169,7 +169,7 @@ def to_nexus(
         raise InputError("trees must have the same names in the same order: write others to another file.")
     marks = [""] * len(trees)
     if notes is not None and len(notes) != len(trees):
-        raise InputError(f"notes must hold one sequence a tree, {len(trees)} in all, got {len(notes)}.")
+        raise InputError(f"notes must hold one sequence per tree, {len(trees)} in all, got {len(notes)}.")
     if weights is not None:
         checked = as_column(weights, "weights", len(trees), "tree")
         if (checked < 0).any():

@@ -45,7 +45,7 @@ class Tree:
     times : array-like of float, shape (n − 1,)
         Merge times: finite, non-negative, non-decreasing.
     names : iterable of str, optional
-        One distinct name a leaf.
+        One distinct name per leaf.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Tree:
     times : ndarray of float64, shape (n − 1,)
         Read-only copy.
     names : tuple of str or None
-        None if no names were given; `leaf_names` always has one name a leaf.
+        None if no names were given; `leaf_names` always has one name per leaf.
 
     Notes
     -----
@@ -281,7 +281,7 @@ def _check_children(children: npt.ArrayLike) -> Ints:
     array = as_array(children, "children", "iu", "integers of shape (n − 1, 2)")
     if array.ndim != 2 or array.shape[1] != 2 or len(array) == 0:
         raise InputError(
-            "children must have shape (n − 1, 2), one row a merge, for n ≥ 2 leaves, "
+            "children must have shape (n − 1, 2), one row per merge, for n ≥ 2 leaves, "
             f"got shape {array.shape}: give a row [left, right] for each merge."
         )
     array = array.astype(np.int64, order="C")
@@ -307,7 +307,7 @@ def _check_children(children: npt.ArrayLike) -> Ints:
 def _check_times(times: npt.ArrayLike, n_leaves: int) -> Floats:
     array = as_array(times, "times", "iuf", "real numbers of shape (n − 1,)")
     if array.shape != (n_leaves - 1,):
-        raise InputError(f"times must have shape ({n_leaves - 1},), one time a row of children, got {array.shape}.")
+        raise InputError(f"times must have shape ({n_leaves - 1},), one time per row of children, got {array.shape}.")
     checked = array.astype(np.float64) + 0.0  # −0.0 becomes 0.0, so that equal trees have equal bytes
     bad = np.flatnonzero(~(np.isfinite(checked) & (checked >= 0)))
     if bad.size:
@@ -333,7 +333,7 @@ def _check_names(names: Iterable[str] | None, n_leaves: int) -> tuple[str, ...] 
             raise InputTypeError(f"names[{i}] = {name!r} must be a string: use [str(name) for name in names].")
     checked = tuple(map(str, given))
     if len(checked) != n_leaves:
-        raise InputError(f"names must hold one name a leaf, {n_leaves} in all, got {len(checked)}.")
+        raise InputError(f"names must hold one name per leaf, {n_leaves} in all, got {len(checked)}.")
     if len(set(checked)) < n_leaves:
         repeated = Counter(checked).most_common(1)[0][0]
         raise InputError(f"names must be unique, but {repeated!r} appears more than once: rename one.")

@@ -126,7 +126,7 @@ def test_trees(run):
 
 def test_report(run):
     page = (run[0] / "report.html").read_text(encoding="utf-8")
-    for words in ("The outcomes", "How well it predicts", "Coefficients", "Composite outcomes", "How sure is this"):
+    for words in ("The outcomes", "How well it predicts", "Coefficients", "Composite outcomes", "How certain is this"):
         assert words in page
     assert all(name in page for name in OUTCOMES)
     assert page.count("<img ") >= 5

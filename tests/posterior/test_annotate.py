@@ -76,5 +76,5 @@ def test_bad_input():
         clade_notes(POSTERIOR, TREES[0], level=1.0)
     with pytest.raises(ValueError, match="notes must be 2 texts"):
         ct.formats.to_newick(TREES[0], notes=["x"])
-    with pytest.raises(ValueError, match="one sequence a tree"):
+    with pytest.raises(ValueError, match="one sequence per tree"):
         ct.formats.to_nexus(TREES[0], notes=[["x", "y"], ["x", "y"]])

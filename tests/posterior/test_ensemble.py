@@ -281,7 +281,7 @@ CHERRY = [[[0, 1], [2, 3]], [[1, 2], [0, 3]]]
         ({"log_joint": [0.0]}, r"log_joint must have shape \(2,\)"),
         ({"log_joint": [0.0, np.nan]}, "log_joint must not be NaN"),
         ({"ess_per_step": [1.0]}, r"ess_per_step must have shape \(2,\)"),
-        ({"names": ["a", "b"]}, "names must hold one name a leaf"),
+        ({"names": ["a", "b"]}, "names must hold one name per leaf"),
         ({"names": ["a", "b", "b"]}, "names must be unique"),
         ({"info": {"x": np.zeros(3)}}, "info must be a mapping of JSON values"),
         ({"info": 3}, "info must be a mapping of JSON values"),

@@ -50,7 +50,7 @@ def test_pairs_asked_for_are_those_of_the_matrix(posterior, deep):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ([0, 1], r"pairs must hold two leaf indices a row, shape \(P, 2\), got shape \(2,\)"),
+        ([0, 1], r"pairs must hold two leaf indices per row, shape \(P, 2\), got shape \(2,\)"),
         ([[0, 1, 2]], r"got shape \(1, 3\)"),
         ([[0.0, 1.0]], "of float64"),
         ([[0, 20]], "pairs must hold leaf indices between 0 and 19, got 0 to 20"),

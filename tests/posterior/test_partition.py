@@ -120,7 +120,7 @@ def test_some_trees_stand_for_many(monkeypatch):
     np.testing.assert_array_equal(weights, [0.5, 0.25, 0.25])
 
 
-# ---- how sure a row's cluster is
+# ---- how certain a row's cluster is
 
 
 def nearest_by_hand(posterior, labels):
@@ -164,5 +164,5 @@ def test_probability_of_outliers_is_given():
 
 def test_bad_labels():
     posterior = noisy_posterior(np.random.default_rng(0))
-    with pytest.raises(ValueError, match=r"labels must hold one whole number a row, shape \(10,\)"):
+    with pytest.raises(ValueError, match=r"labels must be one whole number per row, shape \(10,\)"):
         cluster_probability(posterior, [0, 1])

@@ -232,7 +232,7 @@ def test_overlap_is_allowed_if_it_is_said(cohort_folder, tmp_path):
         + '[validation]\noverlap = "allow"\n'
     )
     data = prepare_data(load_config(tmp_path / "study.toml"), tmp_path / "private")
-    assert any("too good to be true" in note for note in data.notes)
+    assert any("are optimistic" in note for note in data.notes)
     # The same by files of dates, which are known only when they are read.
     for name, date in (("a.csv", "2009-01-01"), ("b.csv", "2009-03-01")):
         lines = ["subject_id,date", *(f"{s},{date}" for s in range(1, 300))]

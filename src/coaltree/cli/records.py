@@ -114,7 +114,7 @@ def _study(
     config: Annotated[Path, typer.Argument(help="TOML file with the study's settings.")],
     out: Annotated[
         Path,
-        typer.Option(help="Folder to write, to be shared; OUT-private, beside it, lets a study be taken up again."),
+        typer.Option(help="Folder to write, to be shared; OUT-private, beside it, lets a study be resumed."),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="A first look: 3 folds, short chains, two baselines.")] = False,
     jobs: Annotated[int, typer.Option(help="Fits side by side; -1 for all processors.")] = 1,

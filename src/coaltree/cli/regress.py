@@ -51,7 +51,7 @@ def _regress(
         int, typer.Option(min=-1, callback=check_jobs, help="Fits side by side; -1 for all processors.")
     ] = 1,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder that keeps chains and finished folds: an interrupted run goes on.")
+        Path | None, typer.Option(help="Folder that keeps chains and finished folds: an interrupted run continues.")
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what this command wrote into the folder before.")

@@ -44,9 +44,9 @@ class CoalescentClustering(
     Parameters
     ----------
     covariance : {"spherical", "diagonal", "wishart", "factors", "auto"}, array (d, d), scikit-learn kernel or family
-        What is known of the covariance Φ of the diffusion. All but a given array are learned. A kernel is over
-        `coordinates` of the columns. "auto" takes what predicts rows best that are left out (`compare_`): for density,
-        imputation and new rows. "spherical" has the better record where the tree should find classes.
+        The form of the covariance Φ of the diffusion. All but a given array are learned. A kernel is over
+        `coordinates` of the columns. "auto" takes the form that predicts left-out rows best (`compare_`), for density,
+        imputation and new rows. "spherical" does better where the tree should find classes.
     coordinates : array-like (d, p), optional
         Where the columns lie, for a kernel.
     method : {"auto", "greedy"}
@@ -55,7 +55,7 @@ class CoalescentClustering(
         Former names: `n_draws`; iterations of each chain, those of `burn_in` included; `warmup`.
     leaf_noise : "learn", "robust", "auto", float or array-like (n,)
         Variance of each row around its true value, in units of Φ. "robust": heavy-tailed, each row has its own, so
-        that outliers do not bend the tree (`surprise_`); "auto" compares the two (`compare_`).
+        that outliers do not distort the tree (`surprise_`); "auto" compares the two (`compare_`).
     n_clusters : int, optional
         Number of flat clusters, outliers not counted. Default: chosen by the posterior, `cluster_scores_`.
     distance_threshold : float, optional
@@ -80,7 +80,7 @@ class CoalescentClustering(
     warmup : int, optional
         Iterations of each chain that are dropped.
     n_chains : int, optional
-        Chains, each from a start of its own. Defaults of these three are by the number of rows
+        Chains, each from a start of its own. Defaults of these three depend on the number of rows
         (`coaltree.inference.effort`).
     columns : "auto", dict or path of a TOML file, optional
         What columns are. "auto" guesses from types and values; {name: kind} overrules it, with kinds "continuous",
@@ -95,9 +95,9 @@ class CoalescentClustering(
     posterior_ : TreePosterior
         All trees.
     covariance_ : array (d, d)
-        The middle of its posterior, as is `leaf_noise_`; both go with `tree_`.
+        Its posterior median, like `leaf_noise_`; both belong to `tree_`.
     compact_covariance_ : array (d, d) or (d,)
-        The same; of a diagonal covariance the variances alone.
+        The same; only the variances if it is diagonal.
     leaf_noise_ : array (n,)
     covariances_ : array (M, d, d)
         The draw that goes with each tree of `posterior_`: its variances, (M, d), if diagonal; (1, …) if all are equal.
@@ -116,7 +116,7 @@ class CoalescentClustering(
     warmup_ : int
     convergence_ : Convergence or None
         Split R-hat, effective sample sizes, agreement of clade supports between chains; its `warnings` say in plain
-        words if the run was too short. None of a greedy tree.
+        words if the run was too short. None for a greedy tree.
     finished_ : bool
         False if Ctrl-C ended the fit early.
     log_evidence_ : float
@@ -125,7 +125,7 @@ class CoalescentClustering(
     labels_ : array (n,)
         Cluster of each row, 0 …; −1 for an outlier, as in scikit-learn's HDBSCAN.
     n_clusters_ : int
-        How many there are, outliers not counted.
+        Number of clusters, not counting outliers.
     probabilities_ : array (n,)
         Posterior probability that the row is nearer to its cluster than to any other; of an outlier, that it is one.
     outlier_probability_ : array (n,)
@@ -208,7 +208,7 @@ class CoalescentClustering(
         Parameters
         ----------
         X : array-like or DataFrame (n, d)
-            One row a leaf; squared distances (n, n) if `metric="precomputed"`.
+            One row per leaf; squared distances (n, n) if `metric="precomputed"`.
         y : ignored
         """
         guessed = mixed.understand(X, self.columns)
@@ -252,14 +252,14 @@ class CoalescentClustering(
     def covariance_(self) -> Floats:
         """The middle of the draws of Φ, (d, d)."""
         if not hasattr(self, "compact_covariance_"):
-            raise AttributeError("covariance_ is there once the model is fitted.")
+            raise AttributeError("covariance_ is available once the model is fitted.")
         return self.compact_covariance_ if self.compact_covariance_.ndim == 2 else np.diag(self.compact_covariance_)
 
     @property
     def log_evidence_(self) -> float:
         """Log evidence at `covariance_` and `leaf_noise_`, sampled when first asked for."""
         if not hasattr(self, "posterior_"):
-            raise AttributeError("log_evidence_ is there once the model is fitted.")
+            raise AttributeError("log_evidence_ is available once the model is fitted.")
         if not hasattr(self, "_log_evidence"):
             self._log_evidence = self.posterior_.log_evidence
             known = not self.has_missing_ and (self.columns_ is None or not self.columns_.is_latent)
@@ -356,7 +356,7 @@ class CoalescentClustering(
             found = mixed.imputed(self, X)
             return found if probabilities else found[0]
         if probabilities:
-            raise InputError("probabilities are of levels, and this table has numbers only. Leave it out.")
+            raise InputError("probabilities are for levels, and this table has only numbers. Leave the argument out.")
         if X is None:
             return self.completed_.copy()
         if self.metric == "precomputed":
@@ -366,7 +366,7 @@ class CoalescentClustering(
         return type(X)(completed, index=X.index, columns=X.columns) if hasattr(X, "iloc") else completed
 
     def splits(self, n_columns: int = 3) -> Apart:
-        """For every merge of `tree_`, the columns in which its two sides differ most, by how much and how sure."""
+        """For every merge of `tree_`, the columns in which its two sides differ most, by how much and how certainly."""
         check_is_fitted(self)
         return mixed.splits(self, check_count(n_columns, "n_columns", at_least=1))
 

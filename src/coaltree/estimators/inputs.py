@@ -26,7 +26,7 @@ def check_table(model: Any, X: Any) -> Floats:
     check_choice(model.metric, "metric", ("euclidean", "precomputed"))
     if model.metric == "precomputed":
         if not (isinstance(model.covariance, str) and model.covariance == "spherical"):
-            raise InputError("metric='precomputed' needs covariance='spherical': distances do not tell directions.")
+            raise InputError("metric='precomputed' needs covariance='spherical': distances carry no directions.")
         return embed(validate_data(model, X, dtype=np.float64, ensure_min_samples=2), model.n_dimensions)
     table: Floats = validate_data(
         model, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2, order="C"

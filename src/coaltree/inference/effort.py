@@ -73,7 +73,7 @@ def choose_merging(method: str, n: int, d: int) -> str:
 def choose_sampler(method: str, n: int, d: int, ess_threshold: float) -> tuple[str, float]:
     """Resolve "auto" to the sampler with the higher log evidence at equal time, and to when it resamples.
 
-    That is never for the race (`benchmarks/equal_time.md`); methods that are named resample as they are told.
+    That is never for the race (`benchmarks/equal_time.md`); methods that are named resample as `ess_threshold` says.
     """
     if method != "auto":
         return method, ess_threshold

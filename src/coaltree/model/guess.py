@@ -1,4 +1,4 @@
-"""What each column of a table is taken for, by its type and values, unless it is told."""
+"""What each column of a table is taken for: by its type and values, unless the user names a kind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from coaltree.model.columns import (
 AUTO, IGNORE = "auto", "ignore"
 # Texts of more levels than this, and whole numbers of more values, are not guessed to be levels.
 MOST_LEVELS, MOST_ORDINAL = 25, 12
-# No column may have more levels than this, even if it is told to.
+# No column may have more levels than this, even if the user asks for it.
 MOST_CATEGORIES = 200
 # A grid matters where so many of its steps or fewer make the standard deviation, and rows share values.
 COARSE = 50.0
@@ -41,7 +41,7 @@ FEWEST_FOR_SKEW = 20
 
 
 class Guessed(NamedTuple):
-    """Models of the columns that are used, the cells of these (n, J), and what to tell."""
+    """Models of the columns that are used, the cells of these (n, J), and notes for the user."""
 
     columns: Columns
     values: Floats
@@ -73,7 +73,7 @@ def read_kinds(told: Any) -> dict[str, str]:
 
 
 def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", standardise: bool = True) -> Guessed:
-    """Decide for every column; constant, empty and hopeless ones are left out with a note."""
+    """Decide what each column is; constant, empty and unusable ones are left out with a note."""
     if dates not in ("days", IGNORE):
         raise InputError(f'dates must be "days" or "ignore", got {dates!r}.')
     kinds = read_kinds(told)
@@ -85,7 +85,7 @@ def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", standardi
     for column in frame.columns:
         kind = kinds.get(column.name)
         if kind == IGNORE or (column.type == DATE and dates == IGNORE and kind is None):
-            notes.append(f"Column {column.name!r} is left out, as told.")
+            notes.append(f"Column {column.name!r} is left out, as requested.")
             continue
         if np.isinf(column.values).any():
             raise InputError(f"Column {column.name!r} holds infinite values. Correct them, or leave the column out.")
@@ -102,11 +102,11 @@ def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", standardi
             models.append(fitted(model, cells, standardise))
             values.append(cells)
     if constant:
-        notes.append(f"Left out, for they hold one value only: {listed(constant)}.")
+        notes.append(f"Left out because they hold a single value: {listed(constant)}.")
     if empty:
-        notes.append(f"Left out, for they hold no value: {listed(empty)}.")
+        notes.append(f"Left out because they hold no values: {listed(empty)}.")
     if not models:
-        raise InputError("No column is left that tells rows apart. Check the table.")
+        raise InputError("No column is left that distinguishes rows. Check the table.")
     notes += _summary(models)
     return Guessed(Columns(tuple(models)), np.array(values).T.copy(), tuple(notes))
 

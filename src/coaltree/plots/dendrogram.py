@@ -322,7 +322,7 @@ def _draw_support(canvas: Canvas, shares: Floats, shown: Ints, times: Floats, pl
 
 
 def _label_clusters(canvas: Canvas, cluster: Ints, leaf_places: Floats, rows: Ints) -> None:
-    """Without room for leaf labels, tell the size of each cluster beside its middle, the largest first."""
+    """Without room for leaf labels, show the size of each cluster beside its middle, the largest first."""
     sizes = np.bincount(cluster, weights=rows).astype(np.int64)
     middles = np.bincount(cluster, weights=leaf_places) / np.bincount(cluster)
     gap = 11.0 / canvas.points_per_leaf(len(cluster))

@@ -217,7 +217,7 @@ def plot_auc(
     labels : sequence of str, optional
         Names of the methods in the legend.
     events : sequence of str, optional
-        What is told of every outcome's events; their number by default.
+        What is shown of every outcome's events; their number by default.
     level : float
         Level of the intervals.
 
@@ -230,7 +230,7 @@ def plot_auc(
     n_outcomes, n_methods = len(comparison.outcomes), len(chosen)
     counts = [f"{n:,}" for n in comparison.n_events] if events is None else events
     if len(counts) != n_outcomes:
-        raise InputError(f"events must tell of {n_outcomes} outcomes, got {len(counts)}.")
+        raise InputError(f"events must have one entry for each of {n_outcomes} outcomes, got {len(counts)}.")
     order = np.argsort(-comparison.n_events, kind="stable")  # the axis runs upwards: the rarest outcome comes last
     if ax is None:
         per_outcome = 0.16 + 0.045 * n_methods

@@ -1,7 +1,7 @@
 """Pairs of leaves across weighted trees: when they merge, and whether they share a cluster.
 
 All pairs take O(M n²) steps and (n, n) numbers. Pairs that are asked for take no more than the trees: a tree is cut
-once for co-clustering, and the merge that joins two leaves is found by jumping along heavy paths, O(log n) a pair.
+once for co-clustering, and the merge that joins two leaves is found by jumping along heavy paths, O(log n) per pair.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def check_pairs(pairs: npt.ArrayLike, n: int) -> Ints:
     array = np.asarray(pairs)
     if array.ndim != 2 or array.shape[1] != 2 or (array.size and array.dtype.kind not in "iu"):
         raise InputError(
-            f"pairs must hold two leaf indices a row, shape (P, 2), got shape {array.shape} of {array.dtype}."
+            f"pairs must hold two leaf indices per row, shape (P, 2), got shape {array.shape} of {array.dtype}."
         )
     if array.size and (array.min() < 0 or array.max() >= n):
         raise InputError(f"pairs must hold leaf indices between 0 and {n - 1}, got {array.min()} to {array.max()}.")

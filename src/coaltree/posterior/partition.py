@@ -1,4 +1,4 @@
-r"""How many clusters, and how sure a row's cluster is: by how much earlier rows merge with their own than with others.
+r"""How many clusters, and how certain each assignment is: how much earlier rows merge with their own than with others.
 
 In one draw let a_i be the mean time at which row i merges with the other rows of its cluster and b_i the mean time at
 which it merges with the rows of the nearest other cluster. Its silhouette is (b_i − a_i) / max(a_i, b_i), in [−1, 1]; 0
@@ -155,7 +155,7 @@ def _by_distance(hierarchy: Hierarchy, table: Floats, numbers: Ints) -> Floats:
     return _mean_silhouette(cdist(table[rows], table[rows]) @ member, codes[rows], owner)
 
 
-# ---- how sure
+# ---- how certain
 
 
 def cluster_probability(posterior: TreePosterior, labels: npt.ArrayLike, outlier: Floats | None = None) -> Floats:
@@ -176,7 +176,7 @@ def cluster_probability(posterior: TreePosterior, labels: npt.ArrayLike, outlier
     """
     given = np.asarray(labels)
     if given.shape != (posterior.n_leaves,) or given.dtype.kind not in "iu":
-        raise InputError(f"labels must hold one whole number a row, shape ({posterior.n_leaves},), got {given.shape}.")
+        raise InputError(f"labels must be one whole number per row, shape ({posterior.n_leaves},), got {given.shape}.")
     values, codes = np.unique(given, return_inverse=True)
     codes = codes - int(values[0] < 0)
     used, weights = _spread(posterior.weights, max(1, MOST_LEAVES // posterior.n_leaves))

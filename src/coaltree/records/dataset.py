@@ -326,4 +326,4 @@ def check_overlap(cohorts: list[Cohort], config: StudyConfig) -> list[str]:
         return []
     if config.validation.overlap == "refuse":
         raise RecordsError(f"thresholds: {complaint} {ALLOW}")
-    return [f"The two horizons overlap: {complaint} Scores of the second threshold are too good to be true."]
+    return [f"The two horizons overlap: {complaint} Scores of the second threshold are optimistic."]

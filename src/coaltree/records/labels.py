@@ -180,6 +180,6 @@ def prediction_days(table: Any, rule: CohortRule) -> tuple[Ints, Ints]:
     twice = np.flatnonzero(np.diff(np.sort(subject)) == 0)
     if len(twice):
         raise RecordsError(
-            f"subject {np.sort(subject)[twice[0]]} has several prediction times; a study has one row a subject."
+            f"subject {np.sort(subject)[twice[0]]} has several prediction times; a study has one row per subject."
         )
     return subject, (times + 1) // DAY - rule.lookback[1] - 1

@@ -152,7 +152,7 @@ def clustering_page(result: ClusteringResult) -> Page:
         blocks = column_blocks(result.told, result.tree, result.support, result.clusters)
         page.section("What sets them apart", *blocks)
     page.section("Who belongs together", *_together_blocks(result))
-    page.section("How sure is this", *_diagnostic_blocks(result))
+    page.section("How certain is this", *_diagnostic_blocks(result))
     if result.compared is not None or result.surprise is not None:
         page.section("Does the model fit", *fit_blocks(result.compared, result.surprise, result.tree))
     page.section("Parameters", facts(result.parameters))

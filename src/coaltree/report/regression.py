@@ -106,7 +106,7 @@ def regression_page(result: RegressionResult) -> Page:
         page.section("Composite outcomes", *_node_blocks(result))
     if result.stack is not None:
         page.section("What is not linear", *stack_blocks(result.stack, result.outcomes))
-    page.section("How sure is this", *_diagnostic_blocks(result.fit))
+    page.section("How certain is this", *_diagnostic_blocks(result.fit))
     if result.needs:
         page.section("Predict new rows", *need_blocks(result.needs))
     page.section("Parameters", facts(result.parameters))

@@ -47,13 +47,13 @@ POSTERIOR, LABELS, LINKAGE, TOGETHER = "posterior.npz", "labels.csv", "linkage.c
 SPLITS = "splits.csv"
 MEANING = {
     REPORT: "open this: the tree, the clusters, what to believe",
-    LABELS: "cluster of every row, 0 for outliers, and how sure that is",
+    LABELS: "cluster of every row, 0 for outliers, and its probability",
     TREE: "the tree, with clade supports if trees were sampled, for any tree viewer",
     ANNOTATED: "the same with intervals of the merge times, for FigTree and BEAST tools",
     POSTERIOR_NEXUS: "all trees with their weights, for any tree viewer",
     POSTERIOR: "the same for Python: coaltree.TreePosterior.load(path)",
     LINKAGE: "the merges, as scipy and R know them",
-    SPLITS: "for every merge, the columns in which its sides differ most, and how sure that is",
+    SPLITS: "for every merge, the columns in which its sides differ most, with probabilities",
     TOGETHER: "probability that two rows share a cluster (of many rows, of a sample), for numpy",
     SUMMARY: "version, parameters, seed, diagnostics",
 }
@@ -176,11 +176,11 @@ def _reason(model: CoalescentClustering) -> str:
             f"With {n_clusters} clusters rows are closer to their own than in a cloud without clusters, by "
             f"{scores[n_clusters]:.2f} of the distance to others."
         )
-    of_draws = f"{model.n_clusters_probability_.get(n_clusters, 0.0):.0%} of the draws alone would say so."
+    of_draws = f"{model.n_clusters_probability_.get(n_clusters, 0.0):.0%} of the draws on their own agree."
     if n_clusters == 1:
-        return f"No cut parts rows that merge early from rows that merge late, so all are one cluster; {of_draws}"
+        return f"No cut separates rows that merge early from rows that merge late, so all are one cluster; {of_draws}"
     return (
-        f"{n_clusters} clusters are the fewest that part rows well: they merge with their own earlier than with "
+        f"{n_clusters} clusters are the fewest that separate rows well: they merge with their own earlier than with "
         f"others, by {scores[n_clusters]:.0%} of the time on average; {of_draws}"
     )
 

@@ -27,7 +27,7 @@ def study(
     config : path
         TOML file with the study's settings.
     out : path
-        Folder to write, to be shared; `private_folder(out)`, beside it, lets a study be taken up again.
+        Folder to write, to be shared; `private_folder(out)`, beside it, lets a study be resumed.
     quick : bool
         A first look: 3 folds, short chains, two baselines.
     n_jobs : int

@@ -137,7 +137,7 @@ def regress(
     n_jobs : int
         Fits side by side; they do not change the result.
     checkpoint : path, optional
-        Folder that keeps chains and finished folds: an interrupted run goes on.
+        Folder that keeps chains and finished folds: an interrupted run continues.
     overwrite : bool
         Replace what this function wrote into the folder before.
     verbose : int
@@ -168,7 +168,7 @@ def regress(
             with warnings_as_texts(convergence=False) as remarks:  # that is the verdict, told at the end
                 model = _fit(data, options, checkpoint, verbose)
         except KeyboardInterrupt:
-            kept = f"The chains are kept in {checkpoint}: the same command goes on from there." if checkpoint else ""
+            kept = f"The chains are kept in {checkpoint}: the same command continues from there." if checkpoint else ""
             raise KeyboardInterrupt(f"Interrupted before any draw was kept; nothing was written. {kept}") from None
         n_done = next(iter(model.fit_.trace.values())).shape[1]
         if n_done < n_iter:
