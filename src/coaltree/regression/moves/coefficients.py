@@ -111,8 +111,8 @@ def combine(precision: Floats, curvature: Floats, linear: Floats) -> Gaussian:
         factor: Floats = np.linalg.cholesky(total.reshape(linear.size, linear.size)).astype(np.float64, copy=False)
     except np.linalg.LinAlgError as error:
         raise InputError(
-            f"The covariance of {len(linear)} × {linear.shape[1]} coefficients cannot be distinguished from a singular one: a "
-            'full covariance="full" is for a few dozen features. Use covariance="diagonal", or fewer features.'
+            f"The covariance of {len(linear)} × {linear.shape[1]} coefficients cannot be distinguished from a "
+            'singular one: covariance="full" is for a few dozen features. Use covariance="diagonal", or fewer features.'
         ) from error
     return Gaussian(solve_upper(factor, solve_lower(factor, linear.ravel())), factor)
 
