@@ -31,8 +31,8 @@ from threadpoolctl import threadpool_limits
 
 import coaltree as ct
 from benchmarks import scale
-from coaltree.inference import learn
 from coaltree.inference.effort import settle
+from coaltree.inference.learning import chain as learn
 from coaltree.model.covariance import Spherical
 from coaltree.posterior.convergence import compare_supports, diagnose
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import coaltree as ct
 from coaltree.inference.effort import choose_merging
-from coaltree.inference.proposals import METHODS
+from coaltree.inference.smc.proposals import METHODS
 
 # Left out above this n: minutes a cell, and never ahead below it.
 SMALL, SLOW = 32, ("postpost", "mpost1")

@@ -20,7 +20,7 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.impute import KNNImputer
 
 import coaltree as ct
-from coaltree.inference import learn
+from coaltree.inference.learning import chain as learn
 from coaltree.metrics import distance_errors, merge_time_errors
 from coaltree.model.covariance import Spherical
 from coaltree.model.gp import GaussianProcess

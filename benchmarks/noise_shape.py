@@ -23,7 +23,7 @@ from scipy.spatial.distance import squareform
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.labelled import load, subsample
-from coaltree.inference.learn import Chain, Settings, first_guesses
+from coaltree.inference.learning.chain import Chain, Settings, first_guesses
 from coaltree.model.covariance import as_family
 from coaltree.model.messages import pass_down, pass_up
 

@@ -24,12 +24,12 @@ from sklearn.gaussian_process.kernels import Matern, WhiteKernel
 from sklearn.preprocessing import StandardScaler
 
 import coaltree as ct
-from coaltree.inference.refine import refine
+from coaltree.inference.moves.refine import refine
 from coaltree.metrics import ari_auc, subtree_score
 from coaltree.model.coalescent import merge_rates
 from coaltree.model.covariance import as_family
 from coaltree.model.diffusion import scatter
-from coaltree.model.kernels import Columns
+from coaltree.model.gp import Columns
 
 POSTERIOR_ROWS, REFINED_ROWS = 300, 1000
 RACES = 40

@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 import coaltree as ct
-from coaltree.inference.proposals import METHODS
+from coaltree.inference.smc.proposals import METHODS
 
 # The paper's table 2 (2.8 GHz core), seconds at n = d = 64, M = 100.
 PAPER_SECONDS = {"postpost": 145.0, "mpost1": 10.8, "smc1": 13.9, "mpost2": 6.1}

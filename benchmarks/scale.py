@@ -95,7 +95,7 @@ def run_linkage(name: str, n: int) -> Row:
 
 def start_chain(X: Any, warmup: int, seed: int = 0) -> Any:
     """Return a chain at its start: scale and leaf noise are learned."""
-    from coaltree.inference import learn
+    from coaltree.inference.learning import chain as learn
     from coaltree.model.covariance import Spherical
 
     rng, family = np.random.default_rng(seed), Spherical()

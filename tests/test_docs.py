@@ -19,9 +19,9 @@ from matplotlib.figure import Figure
 import coaltree
 from coaltree import plots, records
 from coaltree.cli import app
-from coaltree.inference.greedy import RULES
-from coaltree.inference.insertion import INSERTION
-from coaltree.inference.proposals import METHODS
+from coaltree.inference.greedy.build import RULES
+from coaltree.inference.smc.insertion import INSERTION
+from coaltree.inference.smc.proposals import METHODS
 
 REPOSITORY = Path(__file__).parents[1]
 DOCS, EXAMPLES = REPOSITORY / "docs", REPOSITORY / "examples"

@@ -37,7 +37,7 @@ def test_imports_are_counted(tmp_path):
         tree='"""A tree. It has leaves."""\n',
         model__gig="from coaltree.tree import Tree\nimport numpy\n",
         inference__greedy__rules="from coaltree.model import gig\nfrom coaltree import tree\n",
-        inference__smc="def f():\n    import coaltree.model.gig\nfrom coaltree.inference.greedy import rules\n",
+        inference__smc="def f():\n    import coaltree.model.gig\nfrom coaltree.inference.greedy.build import rules\n",
     )
     modules = inside.read_modules(source)
     assert inside.count_edges(modules) == {

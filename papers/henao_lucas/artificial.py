@@ -13,11 +13,11 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
-from coaltree.inference.moves import Schedule, trace
+from coaltree.inference.moves.whole_tree import Schedule, trace
 from coaltree.metrics import Errors, distance_errors, last_time_difference, merge_time_errors
 from coaltree.model.diffusion import whiten
 from coaltree.model.gp import GaussianProcess
-from coaltree.posterior.pairs import pair_sums
+from coaltree.posterior.coclustering import pair_sums
 from papers.henao_lucas.experiment import Claim, Key, Row, Summary, generator
 from papers.henao_lucas.figures import LABELS
 

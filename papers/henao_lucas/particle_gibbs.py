@@ -18,8 +18,10 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 import coaltree as ct
-from coaltree.inference import learn, moves, smc
-from coaltree.inference.learn import Unknowns
+from coaltree.inference.learning import chain as learn
+from coaltree.inference.learning.chain import Unknowns
+from coaltree.inference.moves import whole_tree
+from coaltree.inference.smc import loop
 from coaltree.model.covariance import CovarianceFamily
 from coaltree.model.diffusion import pair_distances
 
@@ -44,9 +46,11 @@ def draw_tree(now: Unknowns, X: Floats, method: str, n_particles: int, rng: np.r
     rows = now.covariance.whiten(X)
     n, d = rows.shape
     distances = pair_distances(rows)
-    tree = smc.conditional_draw(now.tree, distances, d, now.leaf_noise, method=method, n_particles=n_particles, rng=rng)
-    schedule = moves.Schedule(regrafts=min(n, MOST_REGRAFTS))
-    return now._replace(tree=moves.sweep(tree, rows, now.leaf_noise, 1, rng, schedule=schedule)[0])
+    tree = loop.conditional_draw(
+        now.tree, distances, d, now.leaf_noise, method=method, n_particles=n_particles, rng=rng
+    )
+    schedule = whole_tree.Schedule(regrafts=min(n, MOST_REGRAFTS))
+    return now._replace(tree=whole_tree.sweep(tree, rows, now.leaf_noise, 1, rng, schedule=schedule)[0])
 
 
 def iterations(

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from coaltree import metrics, model
 from coaltree._version import __version__
 from coaltree.errors import CoaltreeError
-from coaltree.inference.greedy import greedy_tree
-from coaltree.inference.refine import refine
+from coaltree.inference.greedy.build import greedy_tree
+from coaltree.inference.learning.learn import learn_posterior
+from coaltree.inference.moves.refine import refine
+from coaltree.inference.smc.sampling import sample_posterior
 from coaltree.model.coalescent import log_prior, sample_tree
 from coaltree.model.diffusion import log_joint, sample_data
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.posterior.learning import learn_posterior
-from coaltree.posterior.sampling import sample_posterior
 from coaltree.tree import Tree
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coaltree import _npy, cells
+from coaltree import cells, storage
 from coaltree._arrays import Floats
 from coaltree.cells import NUMBER
 from coaltree.errors import TableError
@@ -226,7 +226,7 @@ def _delimiter(path: Path, content: str) -> str:
 
 def _read_npy(path: Path) -> Raw:
     try:
-        array = _npy.decode(path.read_bytes())
+        array = storage.decode(path.read_bytes())
     except ValueError as error:
         raise TableError(f"{path} is not a numpy array of numbers: {error}.") from error
     if array.ndim != 2 or array.dtype.kind not in "iufb":

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import coaltree as ct
 from coaltree import formats
 from coaltree.cli import app
-from coaltree.inference import running
+from coaltree.inference.learning import running
 from coaltree.posterior.hierarchy import make_hierarchy
 from coaltree.results.clustering import MEANING
 
@@ -260,7 +260,7 @@ def test_greedy_tree_of_an_incomplete_table(tmp_path):
 
 def test_many_rows_have_files_of_a_bounded_size(tmp_path, monkeypatch):
     monkeypatch.setattr("coaltree.results.clustering.MOST_PAIRED", 30)
-    monkeypatch.setattr("coaltree.posterior.sharing.spread_rows.__defaults__", (20,))
+    monkeypatch.setattr("coaltree.posterior.coclustering.spread_rows.__defaults__", (20,))
     monkeypatch.setattr("coaltree.results.folder._MOST_NEXUS_LEAVES", 120)
     np.save(tmp_path / "t.npy", np.random.default_rng(0).normal(size=(40, 2)))
     result = invoke("cluster", tmp_path / "t.npy", "--out", tmp_path / "out", "--n-clusters", 3, *QUICK)

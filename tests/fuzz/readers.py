@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 import coaltree as ct
-from coaltree import formats
-from coaltree.posterior import storage
+from coaltree import formats, storage
 from tests.fuzz.mutate import NUMBERS, SNIPPETS, mutate, rezip, unzip
 
 Ours = tuple[type[BaseException], ...]

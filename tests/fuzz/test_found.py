@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree import _npy, formats
+from coaltree import formats, storage
 from coaltree.reading import TableError, read_table
 
 
@@ -44,7 +44,7 @@ def test_a_table_of_empty_cells(tmp_path, content):
 )
 def test_headers_of_arrays(data, message):
     with pytest.raises(ValueError, match=message):
-        _npy.decode(data)
+        storage.decode(data)
 
 
 def test_a_shape_is_not_taken_at_its_word():
@@ -53,14 +53,14 @@ def test_a_shape_is_not_taken_at_its_word():
     claimed = whole.replace(b"'shape': (3,), }              ", b"'shape': (1000000000000,), }  ")
     assert claimed != whole
     with pytest.raises(ValueError, match="24 bytes and its shape"):
-        _npy.decode(claimed)
+        storage.decode(claimed)
 
 
 @pytest.mark.parametrize(
     "array", [np.zeros((0, 3)), np.asfortranarray(np.arange(6).reshape(2, 3)), np.array(1.5, ">f4")]
 )
 def test_arrays_come_back(array):
-    found = _npy.decode(npy(array))
+    found = storage.decode(npy(array))
     assert found.dtype == array.dtype
     np.testing.assert_array_equal(found, array)
     assert found.flags.writeable
@@ -106,7 +106,7 @@ def test_an_archive_that_points_outside_itself(saved, tmp_path):
 
 
 def test_an_archive_that_claims_more_than_there_is(saved, tmp_path, monkeypatch):
-    monkeypatch.setattr("coaltree.posterior.storage.available_memory", lambda: 100)
+    monkeypatch.setattr("coaltree.storage.available_memory", lambda: 100)
     with pytest.raises(ValueError, match="claim"):
         ct.CoalescentClustering.load(saved)
 

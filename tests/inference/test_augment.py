@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference.augment import Augmentation
-from coaltree.inference.learn import draw_tree, iterate
-from coaltree.inference.start import Unknowns
+from coaltree.inference.learning.chain import draw_tree, iterate
+from coaltree.inference.learning.latent import Augmentation
+from coaltree.inference.learning.start import Unknowns
 from coaltree.model.columns import CATEGORICAL, ORDINAL, ROUNDED, ColumnModel, Columns, mean_gap
 from coaltree.model.covariance import Diagonal, HuangWand, Spherical
 from coaltree.model.missing import Imputed
@@ -144,7 +144,7 @@ def test_a_wrong_iteration_is_seen(broken, request, monkeypatch):
         right = Augmentation.log_scaled
         monkeypatch.setattr(Augmentation, "log_scaled", lambda self, now, c: -right(self, now, c))
     elif broken == "cuts":
-        monkeypatch.setattr("coaltree.inference.augment.mean_gap", lambda n_levels: 4.0)
+        monkeypatch.setattr("coaltree.inference.learning.latent.mean_gap", lambda n_levels: 4.0)
     else:
         monkeypatch.setattr(Augmentation, "_cone", lambda self, j, Z, k: (np.full(N, -np.inf), np.full(N, np.inf)))
     models = {"bounds": (CONTINUOUS, CHOICE), "cuts": (CONTINUOUS, ORDERED), "scale": (ORDERED, BINARY)}[broken]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference import smc
-from coaltree.inference.proposals import METHODS
+from coaltree.inference.smc import loop
+from coaltree.inference.smc.proposals import METHODS
 from coaltree.model import gig
 from coaltree.model.diffusion import pair_distances, whiten_leaves
 from tests.reference.exact import exact_posterior
@@ -132,7 +132,7 @@ def test_conditional_smc_leaves_the_posterior_alone(method):
     rng = np.random.default_rng(seed(11))
     tree, rows = ct.sample_tree(n, random_state=rng), []
     for step in range(6500):
-        tree = smc.conditional_draw(tree, eps, d, noise, method=method, n_particles=5, ess_threshold=0.9, rng=rng)
+        tree = loop.conditional_draw(tree, eps, d, noise, method=method, n_particles=5, ess_threshold=0.9, rng=rng)
         if step >= 500:
             rows.append(statistics(tree.children[None], tree.times[None], np.ones(1), n))
     blocks = np.array(rows).reshape(30, 200, -1).mean(axis=1)

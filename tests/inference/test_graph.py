@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference import graph
-from coaltree.inference.due import MEAN, PEAK
+from coaltree.inference.greedy import neighbors as graph
+from coaltree.inference.greedy.rules import MEAN, PEAK
 from coaltree.inference.neighbors import nearest
 from tests.seeds import seed
 
@@ -101,7 +101,7 @@ def test_constant_columns_and_a_far_row():
 
 def test_no_distances_of_all_pairs(monkeypatch):
     """Memory of order n² is never asked for."""
-    monkeypatch.setattr("coaltree.inference.greedy.pair_distances", None)
+    monkeypatch.setattr("coaltree.inference.greedy.build.pair_distances", None)
     assert ct.greedy_tree(data(50, 3), neighbors=5).n_leaves == 50
 
 

@@ -7,10 +7,11 @@ import pytest
 
 import coaltree as ct
 from coaltree._compile import kernel
-from coaltree.inference import overdue
-from coaltree.inference.due import MEAN, RULES, farthest
-from coaltree.model import gig, tables
+from coaltree.inference.greedy import truncated
+from coaltree.inference.greedy.rules import MEAN, RULES, farthest
+from coaltree.model import gig
 from coaltree.model.diffusion import pair_distances
+from coaltree.model.gig import tables
 from tests.reference.greedy import plain_scan
 from tests.seeds import seed
 
@@ -102,8 +103,8 @@ def test_due_times_rise_faster_the_farther_apart_as_the_rate_falls():
 
 @kernel
 def bounds(d, lam, v, eps, r, out, close):
-    overdue.floors(d, lam, eps, r, out)
-    overdue.close_floors(d, lam, eps, r, close, np.empty((4, eps.size)))
+    truncated.floors(d, lam, eps, r, out)
+    truncated.close_floors(d, lam, eps, r, close, np.empty((4, eps.size)))
     return farthest(MEAN, d, lam, v)
 
 
@@ -142,8 +143,8 @@ def test_table_of_means():
 
 def test_distances_are_not_copied():
     """The packed distances are all the memory of order n² that a greedy tree takes, and they are used up."""
-    from coaltree.inference.due import PEAK
-    from coaltree.inference.greedy import build
+    from coaltree.inference.greedy.build import build
+    from coaltree.inference.greedy.rules import PEAK
 
     eps = pair_distances(np.random.default_rng(0).normal(size=(90, 4)))
     before = eps.copy()

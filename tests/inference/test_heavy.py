@@ -8,10 +8,11 @@ from scipy import stats
 from scipy.integrate import quad
 
 import coaltree as ct
-from coaltree.inference import heavy, learn
-from coaltree.inference.heavy import Tails
-from coaltree.inference.learn import Unknowns
-from coaltree.inference.walk import Walk, recompute
+from coaltree.inference.learning import chain
+from coaltree.inference.learning.chain import Unknowns
+from coaltree.inference.moves import row_noise
+from coaltree.inference.moves.row_noise import Tails
+from coaltree.inference.moves.walk import Walk, recompute
 from coaltree.model.covariance import Spherical
 from coaltree.model.diffusion import log_likelihood
 from tests.seeds import seed
@@ -22,8 +23,8 @@ FAMILY = Spherical(shape=3.0, scale=2.0)
 
 def draw_tails(rng):
     df = 0.0
-    while not heavy.LEAST_DF < df < heavy.MOST_DF:
-        df = rng.gamma(heavy.DF_SHAPE) / heavy.DF_RATE
+    while not row_noise.LEAST_DF < df < row_noise.MOST_DF:
+        df = rng.gamma(row_noise.DF_SHAPE) / row_noise.DF_RATE
     tails = Tails(rng.exponential(), df)
     return tails, tails.scale * 0.5 * df / rng.gamma(0.5 * df, size=N)
 
@@ -55,7 +56,7 @@ def smallest_p_value():
         before.append(statistics(simulate(rng)[0]))
         now, X = simulate(rng)
         for _ in range(2):
-            now = learn.iterate(now, X, FAMILY, rng, lambda now, X=X, rng=rng: learn.draw_tree(now, X, rng))
+            now = chain.iterate(now, X, FAMILY, rng, lambda now, X=X, rng=rng: chain.draw_tree(now, X, rng))
         after.append(statistics(now))
     pairs = zip(np.array(before).T, np.array(after).T, strict=True)
     return min(stats.ks_2samp(a, b).pvalue for a, b in pairs)
@@ -66,16 +67,16 @@ def test_an_iteration_leaves_the_joint_distribution_alone():
 
 
 def test_a_law_with_a_wrong_scale_is_noticed(monkeypatch):
-    exact = heavy.slice_noise
+    exact = row_noise.slice_noise
     monkeypatch.setattr(
-        "coaltree.inference.walk.slice_noise", lambda state, shape, scale, s: exact(state, shape, 3.0 * scale, s)
+        "coaltree.inference.moves.walk.slice_noise", lambda state, shape, scale, s: exact(state, shape, 3.0 * scale, s)
     )
     assert smallest_p_value() < 1e-4
 
 
 def test_a_shift_without_its_prior_is_noticed(monkeypatch):
     monkeypatch.setattr(
-        learn, "draw_shift", lambda first, noise, tails, rng: rng.uniform(-noise.min() * 0.99, first * 0.99)
+        chain, "draw_shift", lambda first, noise, tails, rng: rng.uniform(-noise.min() * 0.99, first * 0.99)
     )
     assert smallest_p_value() < 1e-4
 
@@ -169,7 +170,7 @@ def test_rows_that_agree_in_everything_leave_little_noise():
     X[:6] = X[0]
     learned = ct.learn_posterior(X, "diagonal", leaf_noise="robust", n_draws=40, warmup=150)
     assert np.isfinite(learned.trace["log_joint"]).all()
-    assert learned.trace["leaf_noise"].min() >= 0.99 * heavy.SMALLEST_NOISE
+    assert learned.trace["leaf_noise"].min() >= 0.99 * row_noise.SMALLEST_NOISE
 
 
 def test_greedy_trees_have_one_noise():

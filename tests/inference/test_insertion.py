@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference import insertion
-from coaltree.inference.insertion import INSERTION
+from coaltree.inference.smc import insertion
+from coaltree.inference.smc.insertion import INSERTION
 from coaltree.model.diffusion import whiten_leaves
 from tests.inference.test_exactness import CASES, data, disagreement, pooled, statistics, truth
 from tests.reference.regraft import Proposal

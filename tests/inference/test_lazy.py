@@ -9,8 +9,9 @@ from scipy.special import erfcx
 import coaltree as ct
 from coaltree import memory
 from coaltree._compile import kernel
-from coaltree.inference import race, smc, tpost
-from coaltree.model import concave, gig, laplace, tables
+from coaltree.inference.smc import loop, race, tpost
+from coaltree.model import gig
+from coaltree.model.gig import laplace, quadrature, tables
 from coaltree.randomness import make_streams
 from tests.inference.test_smc import run
 from tests.reference.race import plain_race, time_at, uniform_of
@@ -22,11 +23,11 @@ from tests.seeds import seed
 def bounds(d, eps, v, log_level):
     root, _ = gig.mode_in_log(1.0 - 0.5 * d, eps, 1.0)
     _, _, a, b, x = gig.peak(d, eps, 1.0, v)
-    tail = math.log(concave.lower_tail(x, a, b, 25.0)) if x < 0.0 else math.nan
+    tail = math.log(quadrature.lower_tail(x, a, b, 25.0)) if x < 0.0 else math.nan
     return (
         gig.log_cdf_bound(d, eps, 1.0, v),
         gig.farthest_due(d, 1.0, v, log_level),
-        tail - concave.log_mass(0.0, a, b, -math.inf),
+        tail - quadrature.log_mass(0.0, a, b, -math.inf),
         root,
     )
 
@@ -34,7 +35,7 @@ def bounds(d, eps, v, log_level):
 @kernel
 def tabulated(table, d, eps):
     _, _, a, b, _ = gig.peak(d, eps, 1.0, 0.0)
-    return tables.log_mass(table, eps, a, b), concave.log_mass(0.0, a, b, -math.inf), tables.log_local(table, d, eps)
+    return tables.log_mass(table, eps, a, b), quadrature.log_mass(0.0, a, b, -math.inf), tables.log_local(table, d, eps)
 
 
 def test_bounds_of_the_distribution_function():
@@ -116,7 +117,7 @@ def test_tpost_neglects_nothing_that_shows(d, monkeypatch):
     X = ct.sample_data(tree, d, random_state=d + 1)
     expected = log_increments(tree, X, "tpost").sum()
     assert run(X, "tpost", 1, retained=tree, ess_threshold=0.0).log_evidence == pytest.approx(expected, abs=1e-6)
-    monkeypatch.setattr(smc, "ROOM", 1)
+    monkeypatch.setattr(loop, "ROOM", 1)
     assert run(X, "tpost", 1, retained=tree, ess_threshold=0.0).log_evidence == pytest.approx(expected, abs=1e-6)
 
 

@@ -7,8 +7,9 @@ from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
-from coaltree.inference import learn, start
-from coaltree.inference.learn import Chain, Settings, Unknowns
+from coaltree.inference.learning import chain as learn
+from coaltree.inference.learning import start
+from coaltree.inference.learning.chain import Chain, Settings, Unknowns
 from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, Spherical
 from coaltree.model.diffusion import log_likelihood
 from coaltree.model.gp import GaussianProcess

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference.chain import make_chain, to_tree
-from coaltree.inference.moves import MoveInfo, Schedule, sweep, trace
+from coaltree.inference.moves.mutable_tree import make_chain, to_tree
+from coaltree.inference.moves.whole_tree import MoveInfo, Schedule, sweep, trace
 from coaltree.model import gig
 from tests.inference.test_exactness import CASES, data, truth
 from tests.reference.regraft import Proposal, hang

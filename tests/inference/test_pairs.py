@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference import local, pairs
-from coaltree.inference.walk import Walk, recompute, slice_times
+from coaltree.inference.moves import local, pairs
+from coaltree.inference.moves.walk import Walk, recompute, slice_times
 from tests.inference.test_exactness import data
 from tests.inference.test_moves import deviation
 from tests.inference.test_walk import deviation_from_posterior, follow, nearest_rows, walk_on_its_way, walk_over

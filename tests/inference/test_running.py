@@ -9,7 +9,7 @@ import joblib
 import numpy as np
 import pytest
 
-from coaltree.inference import running
+from coaltree.inference.learning import running
 
 
 class Dice:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference import particles, smc
 from coaltree.inference.effort import choose_merging
-from coaltree.inference.proposals import METHODS
-from coaltree.inference.shortlist import start_list
+from coaltree.inference.smc import loop, particles
+from coaltree.inference.smc.candidate_pairs import start_list
+from coaltree.inference.smc.proposals import METHODS
 from coaltree.model.diffusion import pair_distances, whiten_leaves
 from tests.reference.weights import log_increments
 
@@ -17,7 +17,7 @@ def run(X, method, n_particles, seed=0, leaf_noise=0.0, **options):
     eps = pair_distances(rows)
     settings = {"ess_threshold": 0.5, "n_jobs": 1} | options
     rng = np.random.default_rng(seed)
-    return smc.run(eps, X.shape[1], noise, log_det, method=method, n_particles=n_particles, rng=rng, **settings)
+    return loop.run(eps, X.shape[1], noise, log_det, method=method, n_particles=n_particles, rng=rng, **settings)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -70,7 +70,7 @@ def test_systematic_resampling_counts():
     rng = np.random.default_rng(0)
     weights = rng.random(17)
     weights /= weights.sum()
-    counts = np.array([smc.systematic_counts(weights, u) for u in (np.arange(2000) + 0.5) / 2000])
+    counts = np.array([loop.systematic_counts(weights, u) for u in (np.arange(2000) + 0.5) / 2000])
     assert np.all(counts.sum(axis=1) == 17)
     assert np.all(np.abs(counts - 17 * weights) < 1)
     np.testing.assert_allclose(counts.mean(axis=0), 17 * weights, atol=2e-3)
@@ -82,7 +82,7 @@ def test_conditional_resampling_always_keeps_the_retained_particle(weight):
     rng = np.random.default_rng(1)
     weights = np.full(10, (10 - weight) / 90)
     weights[0] = weight / 10
-    kept = [smc.systematic_counts(weights, smc._retained_uniform(weight, rng))[0] for _ in range(4000)]
+    kept = [loop.systematic_counts(weights, loop._retained_uniform(weight, rng))[0] for _ in range(4000)]
     assert min(kept) >= 1
     whole, part = divmod(weight, 1.0)
     expected = (whole**2 * (1 - part) + (whole + 1) ** 2 * part) / weight
@@ -95,7 +95,7 @@ def test_a_retained_particle_of_no_weight_survives():
     for weights in ([0.0, 0.0, 1.0], [0.0, 0.5, 0.5], [1.0, 0.0, 0.0]):
         state = particles.start(eps, noise, 3, np.random.default_rng(0), with_cache=False)
         state.log_joint[:] = [7.0, 8.0, 9.0]
-        smc.resample(state, 0, np.array(weights), True, np.random.default_rng(0), start_list(3, 0))
+        loop.resample(state, 0, np.array(weights), True, np.random.default_rng(0), start_list(3, 0))
         assert state.log_joint[0] == 7.0
 
 
@@ -106,7 +106,7 @@ def test_resampling_overwrites_only_the_dead():
     state.cache[:] = np.arange(5)[:, None]
     state.log_joint[:] = np.arange(5)
     before = state.streams.copy()
-    smc.resample(state, 0, np.array([0.4, 0.2, 0.0, 0.4, 0.0]), False, np.random.default_rng(0), start_list(5, 0))
+    loop.resample(state, 0, np.array([0.4, 0.2, 0.0, 0.4, 0.0]), False, np.random.default_rng(0), start_list(5, 0))
     np.testing.assert_array_equal(state.log_joint[[0, 1, 3]], [0, 1, 3])
     assert sorted(state.log_joint[[2, 4]]) == [0, 3]
     np.testing.assert_array_equal(state.cache[:, 0], state.log_joint)
@@ -122,7 +122,7 @@ def test_the_distances_of_the_leaves_are_shared_and_stay(method):
     before = eps.copy()
     settings = {"ess_threshold": 1.0, "n_jobs": 1}
     results = [
-        smc.run(eps, 4, noise, 0.0, method=method, n_particles=5, rng=np.random.default_rng(0), **settings)
+        loop.run(eps, 4, noise, 0.0, method=method, n_particles=5, rng=np.random.default_rng(0), **settings)
         for _ in range(2)
     ]
     np.testing.assert_array_equal(eps, before)

@@ -9,9 +9,9 @@ from scipy.stats import kstest
 
 import coaltree as ct
 from coaltree._compile import kernel
-from coaltree.inference.attachment import N_KNOTS, draw_from_knots
-from coaltree.inference.chain import attach, detach, make_chain, other_child, recompute
-from coaltree.inference.survey import ROUGHLY, make_survey, visit_edges, weigh_edges, weigh_place
+from coaltree.inference.moves.edge_density import N_KNOTS, draw_from_knots
+from coaltree.inference.moves.mutable_tree import attach, detach, make_chain, other_child, recompute
+from coaltree.inference.moves.regraft_proposal import ROUGHLY, make_survey, visit_edges, weigh_edges, weigh_place
 from coaltree.randomness import make_streams
 from tests.reference.regraft import Proposal, hang
 from tests.reference.trees import leaves_below

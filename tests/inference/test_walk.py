@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference import lineages, local
-from coaltree.inference.attachment import exposure as rough_exposure
-from coaltree.inference.moves import Trace, trace
-from coaltree.inference.walk import Walk, recompute, slice_times
+from coaltree.inference.moves import lineages, local
+from coaltree.inference.moves.edge_density import exposure as rough_exposure
+from coaltree.inference.moves.walk import Walk, recompute, slice_times
+from coaltree.inference.moves.whole_tree import Trace, trace
 from coaltree.posterior.consensus import clade_ids
 from tests.inference.test_exactness import CASES, data, truth
 from tests.inference.test_moves import deviation, statistics

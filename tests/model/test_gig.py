@@ -6,7 +6,8 @@ import pytest
 from scipy import stats
 from scipy.special import kve
 
-from coaltree.model import concave, gig
+from coaltree.model import gig
+from coaltree.model.gig import quadrature
 from tests.reference.gig import log_bessel_k as true_log_bessel_k
 from tests.reference.gig import log_integral as truth
 from tests.seeds import seed
@@ -83,7 +84,7 @@ def test_log_bessel_k_at_small_arguments(z):
 def test_expansion_meets_quadrature():
     """On either side of the switch between the two, the same number."""
     for share in np.linspace(0.0, 1.0, 9):
-        s = concave.EXPANSION_FROM * 1.0001
+        s = quadrature.EXPANSION_FROM * 1.0001
         a, b = share * s, (1 - share) * s
         with mp.workdps(30):
             total = mp.quad(

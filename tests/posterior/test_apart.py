@@ -7,7 +7,7 @@ from scipy.stats import norm
 import coaltree as ct
 from coaltree.model.columns import ColumnModel, Columns
 from coaltree.model.diffusion import node_posterior
-from coaltree.posterior.apart import Shares, set_apart
+from coaltree.posterior.splits import Shares, set_apart
 
 COLUMNS = Columns(
     (

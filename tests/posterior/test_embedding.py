@@ -5,7 +5,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from coaltree import memory
-from coaltree.posterior.embedding import embed, embed_new
+from coaltree.estimators.inputs import embed, embed_new
 
 X = np.random.default_rng(0).normal(size=(9, 4)) + 5.0
 NEW = np.random.default_rng(1).normal(size=(3, 4)) + 5.0

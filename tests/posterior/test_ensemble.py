@@ -11,8 +11,8 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree.posterior.ensemble
+from coaltree import storage
 from coaltree.model.covariance import Spherical
-from coaltree.posterior import storage
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.tree import Tree
 from tests.reference import posteriors as reference

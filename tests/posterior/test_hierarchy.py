@@ -9,9 +9,16 @@ from sklearn.metrics import adjusted_rand_score
 import coaltree as ct
 from coaltree.posterior import hierarchy
 from coaltree.posterior.clades import as_merges
-from coaltree.posterior.hierarchy import hierarchy_of_one, make_hierarchy, ward
-from coaltree.posterior.outliers import expected_merges, lineages, lone_tail, outlier_probability
-from coaltree.posterior.pairs import restrict
+from coaltree.posterior.coclustering import restrict
+from coaltree.posterior.hierarchy import (
+    expected_merges,
+    hierarchy_of_one,
+    lineages,
+    lone_tail,
+    make_hierarchy,
+    outlier_probability,
+    ward,
+)
 from tests.reference.posteriors import jittered_posterior, make_posterior, noisy_posterior
 from tests.seeds import seed
 

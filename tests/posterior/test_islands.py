@@ -6,8 +6,8 @@ import pytest
 from scipy.special import logsumexp
 
 import coaltree as ct
+from coaltree.inference.smc import sampling
 from coaltree.model.diffusion import whiten_leaves
-from coaltree.posterior import islands
 from tests.cluster import on_a_cluster
 from tests.reference.exact import exact_posterior
 from tests.seeds import seed
@@ -50,8 +50,8 @@ def test_evidence_is_unbiased_and_weights_are_proper():
 def test_combination():
     """The evidence is the mean of the islands', by their sizes; weights sum to one."""
     X = np.random.default_rng(0).normal(size=(12, 3))
-    runs = [islands.run_island(whiten_leaves(X, None, 0.0), "tpost", 0.5, size, [size, 1]) for size in (6, 3)]
-    whole = islands.combine(runs)
+    runs = [sampling.run_island(whiten_leaves(X, None, 0.0), "tpost", 0.5, size, [size, 1]) for size in (6, 3)]
+    whole = sampling.combine(runs)
     parts = [runs[0].log_evidence + np.log(6 / 9), runs[1].log_evidence + np.log(3 / 9)]
     assert whole.log_evidence == pytest.approx(logsumexp(parts))
     assert logsumexp(whole.log_weights) == pytest.approx(0.0, abs=1e-12)

@@ -11,7 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
-from coaltree.inference import effort, learn, running
+from coaltree.inference import effort
+from coaltree.inference.learning import chain, running
 from coaltree.model.diffusion import scatter
 from coaltree.posterior.convergence import diagnose
 from tests.cluster import on_a_cluster
@@ -286,7 +287,7 @@ def test_an_interrupted_run_resumes_to_the_identical_result(options, table, requ
     monkeypatch.setattr(running, "CHECKPOINT_SHARE", 0.0)
     monkeypatch.setattr(running, "SECONDS_A_BLOCK", 0.0)
     for stop_at in (3, 6):  # in warm-up, and after
-        original, count = learn.iterate, iter(range(100))
+        original, count = chain.iterate, iter(range(100))
 
         def killed(*arguments, original=original, count=count, stop_at=stop_at):
             if next(count) == stop_at:
@@ -294,7 +295,7 @@ def test_an_interrupted_run_resumes_to_the_identical_result(options, table, requ
             return original(*arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(learn, "iterate", killed)
+            patch.setattr(chain, "iterate", killed)
             with pytest.raises(SystemExit):
                 ct.learn_posterior(data, **options, checkpoint=path)
     resumed = ct.learn_posterior(data, **options, checkpoint=path, n_jobs=2)

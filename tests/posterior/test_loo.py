@@ -9,11 +9,12 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import coaltree as ct
-from coaltree.inference.chain import make_chain
-from coaltree.inference.heavy import Tails
-from coaltree.posterior import choosing, loo, predict
-from coaltree.posterior.locate import Given
-from coaltree.posterior.loo import LeaveOneOut, compare, describe, hold_out, leave_one_out, stack
+from coaltree.inference.learning import learn
+from coaltree.inference.moves.mutable_tree import make_chain
+from coaltree.inference.moves.row_noise import Tails
+from coaltree.inference.predictive import loo, predict
+from coaltree.inference.predictive.locate import Given
+from coaltree.inference.predictive.loo import LeaveOneOut, compare, describe, hold_out, leave_one_out, stack
 from tests.seeds import seed
 
 
@@ -180,11 +181,11 @@ def test_auto_noise_finds_heavy_tails_and_refuses_them():
 def test_candidates_suit_the_table():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 4))
-    assert choosing.candidates(X) == ("spherical", "diagonal", "wishart", "factors")
-    assert choosing.candidates(np.column_stack([X, X[:, 0]])) == ("spherical", "diagonal", "factors")
-    assert choosing.candidates(rng.normal(size=(10, 30))) == ("spherical", "diagonal", "factors")
-    assert choosing.candidates(X[:, :1]) == ("spherical",)
-    assert choosing.candidates(np.column_stack([X, np.ones(40)])) == ("spherical",)
+    assert learn.candidates(X) == ("spherical", "diagonal", "wishart", "factors")
+    assert learn.candidates(np.column_stack([X, X[:, 0]])) == ("spherical", "diagonal", "factors")
+    assert learn.candidates(rng.normal(size=(10, 30))) == ("spherical", "diagonal", "factors")
+    assert learn.candidates(X[:, :1]) == ("spherical",)
+    assert learn.candidates(np.column_stack([X, np.ones(40)])) == ("spherical",)
 
 
 def test_greedy_trees_have_nothing_to_compare():

@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 
 import coaltree as ct
+from coaltree.inference.predictive import loo, mixed
+from coaltree.inference.predictive.mass import make_sites
+from coaltree.inference.predictive.mixed_mass import look, weigh_row
 from coaltree.model.columns import ColumnModel, Columns
 from coaltree.model.truncated import largest_probabilities
-from coaltree.posterior import loo, mixed_loo
-from coaltree.posterior.mixed_places import look, weigh_row
-from coaltree.posterior.places import make_sites
 from coaltree.randomness import make_streams
 from tests.seeds import seed
 
@@ -37,7 +37,7 @@ def test_a_tree_without_a_leaf():
     tree = ct.sample_tree(9, random_state=seed(1))
     for leaf in range(9):
         kept = np.delete(np.arange(9), leaf)
-        found = mixed_loo.without(tree, leaf)
+        found = mixed.without(tree, leaf)
         np.testing.assert_allclose(found.cophenetic(), tree.cophenetic()[np.ix_(kept, kept)])
 
 
@@ -123,7 +123,7 @@ def test_kinds_of_a_column_are_compared_in_its_own_units(monkeypatch):
     moved = fit("rounded", 10.0 * table).leave_one_out()
     assert rounded.elpd - moved.elpd == pytest.approx(4 * 40 * math.log(10.0), abs=12.0)
     # Negative control: by the density of exact values, which has no bound.
-    monkeypatch.setattr(mixed_loo, "smooth", lambda f, rows, n, g: loo.smooth(f, rows, n))
+    monkeypatch.setattr(mixed, "smooth", lambda f, rows, n, g: loo.smooth(f, rows, n))
     assert exact.leave_one_out().elpd > rounded.elpd + 200.0
 
 

@@ -6,10 +6,10 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 import coaltree as ct
-from coaltree.inference.query import nearest_to
-from coaltree.posterior import locate, near, outline, predict
+from coaltree.inference.neighbors import nearest_to
+from coaltree.inference.predictive import locate, near, predict
+from coaltree.inference.predictive.mass import make_sites
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.posterior.places import make_sites
 from tests.seeds import seed
 
 PHI = np.array([[1.0, 0.4, 0.1], [0.4, 2.0, -0.3], [0.1, -0.3, 0.5]])
@@ -164,7 +164,7 @@ def search(tree, X, noise, points, n_near=8, margin=near.MARGIN, in_vain=near.MO
     sites = make_sites(tree, X, np.full(len(X), noise))
     view = near.View(np.arange(X.shape[1]), np.empty((0, X.shape[1])))
     rows = nearest_to(X, points, n_near)[0].astype(np.int64)
-    clades, clock = outline.make_clades(sites), outline.make_clock(sites.merges)
+    clades, clock = near.make_clades(sites), near.make_clock(sites.merges)
     task = near.Task(sites, clades, clock, points, noise, view, float(X.shape[1]), margin)
     return near.find_places(task, rows, in_vain)
 
@@ -187,7 +187,7 @@ def test_bounds_hold_under_every_node():
     """No edge under a node has more than the bound says, wherever the point is."""
     tree, X, points, _ = held_out(60, 3, 1e-2, number=14)
     sites = make_sites(tree, X, np.full(60, 1e-2))
-    clades = outline.make_clades(sites)
+    clades = near.make_clades(sites)
     for node in range(60, 119):
         leaves = tree.leaves(node)
         farthest = np.sqrt(np.square(X[leaves] - sites.mean[node]).sum(axis=1).max())
@@ -231,13 +231,13 @@ def test_an_edge_without_length_leads_on():
 def test_clock_is_near_the_exact_one():
     tree = ct.sample_tree(3000, random_state=seed(12))
     exact = make_sites(tree, np.zeros((3000, 0)), np.zeros(3000)).merges
-    clock = outline.make_clock(exact)
+    clock = near.make_clock(exact)
     assert len(clock.times) < 1000
     t = np.append(np.geomspace(1e-7, tree.times[-1], 5000), tree.times)
     true, found = (np.interp(t, np.append(0.0, each.times), each.exposure) for each in (exact, clock))
-    assert (true - found).max() < outline.CLOCK
+    assert (true - found).max() < near.CLOCK
     assert (true - found).min() > -1e-12
-    assert (true - found).max() > 0.1 * outline.CLOCK
+    assert (true - found).max() > 0.1 * near.CLOCK
     # Slopes are those of the pieces, and of one lineage above the root.
     pieces = np.diff(clock.exposure) / np.diff(clock.times, prepend=0.0)
     np.testing.assert_allclose(clock.rate, np.append(pieces, 1.0), rtol=1e-9)

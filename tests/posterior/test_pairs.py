@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from coaltree import memory
-from coaltree.posterior import pairs
+from coaltree.posterior import coclustering
 from coaltree.tree import Tree
 from tests.reference.posteriors import make_posterior, noisy_posterior
 from tests.reference.trees import caterpillar, leaves_below, random_tree
@@ -20,10 +20,12 @@ def test_pair_sums(n):
         order_of_merge = Tree(tree.children, np.arange(1.0, n)).cophenetic()
         expected += np.append(0.0, row)[order_of_merge.astype(int)]
     children = np.array([tree.children for tree in trees])
-    np.testing.assert_allclose(pairs.pair_sums(children, values), expected)
+    np.testing.assert_allclose(coclustering.pair_sums(children, values), expected)
     # Fewer columns: later merges count nothing.
     values[:, 1:] = 0.0
-    np.testing.assert_allclose(pairs.pair_sums(children, values[:, :1]), pairs.pair_sums(children, values))
+    np.testing.assert_allclose(
+        coclustering.pair_sums(children, values[:, :1]), coclustering.pair_sums(children, values)
+    )
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ def test_matrices_that_do_not_fit(posterior, monkeypatch):
 
 def test_mean_time_of_the_ancestor_of_a_clade(posterior):
     tree = random_tree(np.random.default_rng(1), 20)
-    found = pairs.mean_ancestor_times(tree.children, posterior.children, posterior.times, posterior.weights)
+    found = coclustering.mean_ancestor_times(tree.children, posterior.children, posterior.times, posterior.weights)
     expected = np.zeros(19)
     for k in range(19):
         own = leaves_below(tree, 20 + k)

@@ -1,11 +1,14 @@
 """The number of clusters: silhouettes against scikit-learn, the choice on clouds, how sure a row's cluster is."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 import coaltree as ct
+from coaltree.inference.greedy.build import greedy_tree
 from coaltree.posterior import partition
 from coaltree.posterior.hierarchy import hierarchy_of_one, make_hierarchy
 from coaltree.posterior.partition import LEAST, LEAST_OF_ONE, cluster_probability, score_clusters
@@ -79,7 +82,7 @@ def test_a_single_tree_is_compared_with_clouds(k):
     X, truth = blobs(k, 5, 10.0, 3)
     found = hierarchy_of_one(ct.greedy_tree(X, rule="peak"))
     posterior = make_posterior([found.tree], [1.0])
-    scores = score_clusters(posterior, found, X)
+    scores = score_clusters(posterior, found, X, partial(greedy_tree, rule="peak"))
     assert scores.chosen == k
     assert scores.as_dict()[1] == LEAST_OF_ONE
     if k > 1:
@@ -96,7 +99,7 @@ def test_many_rows_of_a_single_tree_are_thinned(monkeypatch):
     posterior = make_posterior([found.tree], [1.0])
     monkeypatch.setattr(partition, "MOST_COMPARED", 40)
     monkeypatch.setattr(partition, "MOST_IN_CLOUD", 30)
-    assert score_clusters(posterior, found, X).chosen == 3
+    assert score_clusters(posterior, found, X, partial(greedy_tree, rule="peak")).chosen == 3
 
 
 def test_two_rows_are_one_cluster():

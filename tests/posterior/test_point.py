@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference import moves
+from coaltree.inference.moves import whole_tree
 from coaltree.metrics import robinson_foulds
 from coaltree.posterior import point
 from coaltree.posterior.ensemble import TreePosterior
@@ -122,7 +122,7 @@ def test_nearer_to_the_truth_and_steadier_than_draws():
         posteriors = []
         for run in range(2):
             start = ct.sample_posterior(X, n_particles=20, random_state=run).best_tree()
-            chain = moves.trace(start, X, np.zeros(n), 120, np.random.default_rng(run), thin=2)
+            chain = whole_tree.trace(start, X, np.zeros(n), 120, np.random.default_rng(run), thin=2)
             trees = [Tree(*pair) for pair in zip(chain.children[20:], chain.times[20:], strict=True)]
             posteriors.append(make_posterior(trees, np.full(100, 0.01), log_joint=chain.log_joint[20:]))
         errors = np.array([robinson_foulds(tree, truth) for tree in posteriors[0]])

@@ -5,7 +5,7 @@ import pytest
 
 import coaltree as ct
 from coaltree.inference.effort import INSERTED, choose_sampler
-from coaltree.inference.proposals import METHODS
+from coaltree.inference.smc.proposals import METHODS
 from coaltree.model import diffusion
 
 GOOD = np.array([[0.0, 0.1], [1.0, 0.2], [2.0, -0.4], [0.3, 0.3]])
@@ -152,7 +152,7 @@ def test_the_table_is_whitened_once(method, monkeypatch):
 
 
 def test_insertion_makes_no_distances_of_all_pairs(monkeypatch):
-    monkeypatch.setattr("coaltree.posterior.islands.pair_distances", None)
+    monkeypatch.setattr("coaltree.inference.smc.sampling.pair_distances", None)
     ct.sample_posterior(GOOD, method="insertion", n_particles=3)
     with pytest.raises(TypeError):
         ct.sample_posterior(GOOD, method="tpost", n_particles=3)

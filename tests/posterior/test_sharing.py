@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from coaltree.posterior.sharing import cut_labels, mean_sharing, sharing_of_rows, spread_rows
+from coaltree.posterior.coclustering import cut_labels, mean_sharing, sharing_of_rows, spread_rows
 from tests.reference.posteriors import noisy_posterior
 from tests.reference.trees import caterpillar, random_tree
 

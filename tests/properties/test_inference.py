@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coaltree as ct
-from coaltree.inference.greedy import RULES
-from coaltree.inference.proposals import METHODS
+from coaltree.inference.greedy.build import RULES
+from coaltree.inference.smc.proposals import METHODS
 from tests.properties.strategies import (
     Refused,
     counts,

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from coaltree.cli import app
-from coaltree.records.bundle import PROBIT, TravellingModel, apply_model
-from coaltree.records.config import load_config
+from coaltree.records.bundle import TravellingModel, apply_model
+from coaltree.records.config import PROBIT, load_config
 from coaltree.records.dataset import prepare_data
 from coaltree.records.errors import RecordsError
 from coaltree.records.evaluation import fit_all

@@ -17,9 +17,8 @@ from typer.testing import CliRunner
 from coaltree.cli import app
 from coaltree.records import privacy, review
 from coaltree.records import study as study_module
-from coaltree.records.config import load_config
+from coaltree.records.config import PROBIT, load_config
 from coaltree.records.cost import Costs, cost_curves
-from coaltree.records.evaluation import PROBIT
 from coaltree.records.factors import CodeFactors
 from coaltree.records.features import Counts
 from coaltree.records.privacy import FEWEST, attrition_table, attrition_tables, score_digits, shown_count, shown_parts

@@ -1,4 +1,4 @@
-"""The greedy rules by a plain scan of all pairs at every merge: the twin of `coaltree.inference.greedy`."""
+"""The greedy rules by a plain scan of all pairs at every merge: the twin of `coaltree.inference.greedy.build`."""
 
 from __future__ import annotations
 

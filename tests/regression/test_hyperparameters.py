@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference.learn import FEW_ROWS, N_NEAR, Unknowns, _near_rows, draw_offset
+from coaltree.inference.learning.chain import FEW_ROWS, N_NEAR, Unknowns, _near_rows, draw_offset
 from coaltree.inference.neighbors import nearest
 from coaltree.model.covariance import PooledWishart
 from coaltree.model.diffusion import log_likelihood

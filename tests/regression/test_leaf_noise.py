@@ -5,7 +5,7 @@ import pytest
 from scipy import integrate
 
 import coaltree as ct
-from coaltree.inference.learn import Unknowns
+from coaltree.inference.learning.chain import Unknowns
 from coaltree.regression.moves import hyperparameters
 from coaltree.regression.moves.coefficients import Pilot, approximate, evaluate, expansion, make_pilot
 from coaltree.regression.moves.hyperparameters import log_evidence, move_noise

@@ -5,9 +5,9 @@ import pytest
 from scipy import integrate, stats
 
 import coaltree as ct
-from coaltree.inference.learn import Unknowns
+from coaltree.inference.learning.chain import Unknowns
 from coaltree.model.covariance import PooledWishart
-from coaltree.model.pooled import log_half_t
+from coaltree.model.wishart import log_half_t
 from coaltree.regression.moves.hyperparameters import draw_spread
 from coaltree.regression.prior import (
     DF,

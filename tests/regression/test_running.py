@@ -6,7 +6,7 @@ import joblib
 import numpy as np
 import pytest
 
-from coaltree.inference import running
+from coaltree.inference.learning import running
 from coaltree.regression.chain import Chain
 from coaltree.regression.fit import fit_probit
 from tests.cluster import on_a_cluster

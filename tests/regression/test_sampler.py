@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from coaltree.inference import learn
+from coaltree.inference.learning import chain as learn
 from coaltree.model.covariance import PooledWishart
 from coaltree.regression.links import LOGIT, PROBIT
 from coaltree.regression.moves import coefficients

@@ -6,8 +6,9 @@ import pytest
 pytest.importorskip("ibis", reason="the extra `records` is not installed")
 
 from coaltree import records
+from coaltree.records.config import PROBIT
 from coaltree.records.dataset import prepare_data
-from coaltree.records.evaluation import PROBIT, fit_all
+from coaltree.records.evaluation import fit_all
 from tests.seeds import seed
 
 pytestmark = pytest.mark.slow

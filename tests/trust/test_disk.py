@@ -11,7 +11,7 @@ import zipfile
 import pytest
 
 import coaltree as ct
-from coaltree.posterior import storage
+from coaltree import storage
 from coaltree.regression.fit import fit_probit
 
 

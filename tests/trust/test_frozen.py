@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.posterior import storage
-from coaltree.posterior.checkpoint import KIND as LEARNER
+from coaltree import storage
+from coaltree.inference.learning.checkpoint import KIND as LEARNER
 from coaltree.regression.running import KIND as PROBIT
 from tests.fuzz.mutate import rezip, unzip
 

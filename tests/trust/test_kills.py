@@ -103,7 +103,7 @@ def digest(*arrays):
 @pytest.mark.ci
 def test_the_learner(tmp_path, monkeypatch):
     for name in ("SECONDS_BETWEEN_CHECKPOINTS", "CHECKPOINT_SHARE", "SECONDS_A_BLOCK"):
-        monkeypatch.setattr(f"coaltree.inference.running.{name}", 0.0)
+        monkeypatch.setattr(f"coaltree.inference.learning.running.{name}", 0.0)
     X = 10.0 * ct.sample_data(ct.sample_tree(20, random_state=1), 4, random_state=2)
     path = tmp_path / "run.npz"
 
@@ -118,9 +118,9 @@ def test_the_learner(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.ci
 def test_the_regression(tmp_path, monkeypatch):
-    monkeypatch.setattr("coaltree.inference.running.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-    monkeypatch.setattr("coaltree.inference.running.CHECKPOINT_SHARE", 0.0)
-    monkeypatch.setattr("coaltree.inference.running.SECONDS_A_BLOCK", 0.0)
+    monkeypatch.setattr("coaltree.inference.learning.running.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr("coaltree.inference.learning.running.CHECKPOINT_SHARE", 0.0)
+    monkeypatch.setattr("coaltree.inference.learning.running.SECONDS_A_BLOCK", 0.0)
     rng = np.random.default_rng(3)
     X = rng.normal(size=(200, 3))
     Y = (X @ rng.normal(size=(3, 4)) + rng.normal(size=(200, 4)) > 0.5).astype(float)

@@ -22,10 +22,10 @@ from scipy.cluster.hierarchy import linkage
 
 import coaltree as ct
 from coaltree.plots.records import plot_cost_curves, plot_cost_node
-from coaltree.records.config import ModelConfig, StudyConfig, ValidationConfig, load_config
+from coaltree.records.config import PROBIT, ModelConfig, StudyConfig, ValidationConfig, load_config
 from coaltree.records.cost import CostCurves
 from coaltree.records.dataset import prepare_data
-from coaltree.records.evaluation import PROBIT, fit_all
+from coaltree.records.evaluation import fit_all
 from coaltree.records.outcomes import load_outcomes
 from coaltree.records.privacy import FEWEST
 from coaltree.records.simulate import simulate_cohort

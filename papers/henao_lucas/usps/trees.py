@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import Matern, WhiteKernel
 
 import coaltree as ct
 from coaltree.model.gp import Columns, GaussianProcess
-from coaltree.posterior.pairs import pair_sums
+from coaltree.posterior.coclustering import pair_sums
 
 Named = Iterator[tuple[str, ct.Tree, float]]
 

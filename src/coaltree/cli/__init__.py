@@ -12,7 +12,7 @@ import typer
 from coaltree._version import __version__
 from coaltree.cli import records, regress
 from coaltree.cli.shared import check_jobs, command_line, list_files, told
-from coaltree.inference.learn import AUTO, GREEDY
+from coaltree.inference.learning.chain import AUTO, GREEDY
 from coaltree.model.columns import KINDS
 from coaltree.reading import split_names
 from coaltree.results.clustering import LABELS, MEANING, Clustering, cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,20 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from coaltree._arrays import Floats, Ints
 from coaltree.errors import InputError
 from coaltree.estimators import files, inputs, mixed
+from coaltree.estimators.inputs import embed_new
 from coaltree.frame import as_frame
+from coaltree.inference.greedy.build import greedy_tree
+from coaltree.inference.learning.learn import learn_posterior
+from coaltree.inference.predictive import mixed as mixed_rows
+from coaltree.inference.predictive import predict
+from coaltree.inference.predictive.locate import Given
+from coaltree.inference.predictive.loo import LeaveOneOut, leave_one_out
+from coaltree.inference.predictive.predict import Attachment, Fit
+from coaltree.inference.smc.sampling import leaf_names, sample_posterior
 from coaltree.model.diffusion import whiten
-from coaltree.posterior import mixed_loo, predict
-from coaltree.posterior.apart import Apart
-from coaltree.posterior.embedding import embed_new
 from coaltree.posterior.hierarchy import Hierarchy, make_hierarchy
-from coaltree.posterior.learning import learn_posterior
-from coaltree.posterior.locate import Given
-from coaltree.posterior.loo import LeaveOneOut, leave_one_out
 from coaltree.posterior.partition import cluster_probability, score_clusters
-from coaltree.posterior.predict import Attachment, Fit
-from coaltree.posterior.sampling import leaf_names, sample_posterior
+from coaltree.posterior.splits import Apart
 from coaltree.validation import check_count
 
 # Rows beyond which no log evidence is offered: sequential Monte Carlo takes time n² and more.
@@ -283,7 +286,7 @@ class CoalescentClustering(
         else:
             # Times of one tree tell of no doubt: distances of rows take their place.
             alone = whiten(self.completed_, self.compact_covariance_).rows if len(self.posterior_) == 1 else None
-            scores = score_clusters(self.posterior_, hierarchy, alone)
+            scores = score_clusters(self.posterior_, hierarchy, alone, partial(greedy_tree, rule="peak"))
             self.cluster_scores_, self.n_clusters_probability_ = scores.as_dict(), scores.posterior()
             self.labels_ = hierarchy.cut(scores.chosen)
         self.n_clusters_ = self._n_features_out = int(self.labels_.max()) + 1
@@ -298,7 +301,7 @@ class CoalescentClustering(
         check_is_fitted(self)
         if self.mixed_ is not None:
             draws = (self.posterior_, self.completed_, self.covariances_, self.leaf_noises_, self.tails_)
-            return mixed_loo.leave_one_out(self.mixed_, *draws)
+            return mixed_rows.leave_one_out(self.mixed_, *draws)
         seen = np.where(np.reshape(self.incomplete_, (-1, 1)), np.nan, self.completed_)
         return leave_one_out(self.posterior_, seen, self.covariances_, self.leaf_noises_, self.tails_)
 

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from coaltree import storage
 from coaltree._version import __version__
 from coaltree.errors import InputError
-from coaltree.posterior import storage
+from coaltree.inference.predictive.loo import Compared
+from coaltree.inference.predictive.mixed import restore_mixed
 from coaltree.posterior.convergence import Convergence
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.posterior.hierarchy import OUTLIER
-from coaltree.posterior.loo import Compared
-from coaltree.posterior.mixed import restore_mixed
-from coaltree.posterior.outliers import find_outliers
+from coaltree.posterior.hierarchy import OUTLIER, find_outliers
 from coaltree.tree import Tree
 
 KIND = "coaltree.CoalescentClustering"

@@ -10,11 +10,10 @@ from sklearn.utils.validation import check_is_fitted
 from coaltree._arrays import Floats
 from coaltree.errors import InputError
 from coaltree.frame import Frame, as_frame, is_mixed
+from coaltree.inference.predictive.mixed import Mixed, NewRows
 from coaltree.model.columns import CONTINUOUS, UNIT, ColumnModel, Columns
 from coaltree.model.guess import AUTO, Guessed, guess_columns
-from coaltree.posterior.apart import MOST_DRAWS, Apart, set_apart
-from coaltree.posterior.mixed import Mixed
-from coaltree.posterior.new_rows import NewRows
+from coaltree.posterior.splits import MOST_DRAWS, Apart, set_apart
 
 
 def understand(X: Any, columns: Any) -> Guessed | None:

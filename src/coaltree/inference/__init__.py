@@ -1,1 +1,1 @@
-"""How trees are found: particles, proposals, sequential Monte Carlo, greedy agglomeration."""
+"""How trees are found: greedy agglomeration, sequential Monte Carlo, Markov chains, and new rows placed in them."""

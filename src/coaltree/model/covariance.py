@@ -38,6 +38,7 @@ import numpy as np
 
 from coaltree.errors import InputError, InputTypeError
 from coaltree.model.factor import Factors
+from coaltree.model.factorisations import DiagonalRoot, root_of
 from coaltree.model.family import (
     DEFAULT_SCALE,
     DEFAULT_SHAPE,
@@ -57,9 +58,7 @@ from coaltree.model.family import (
     sample_inverse_gamma,
     unchanged,
 )
-from coaltree.model.pooled import PooledWishart
-from coaltree.model.roots import DiagonalRoot, root_of
-from coaltree.model.wishart import HuangWand, InverseWishart
+from coaltree.model.wishart import HuangWand, InverseWishart, PooledWishart
 from coaltree.validation import check_array, check_choice, check_covariance, is_diagonal
 
 __all__ = [

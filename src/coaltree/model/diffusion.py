@@ -24,7 +24,7 @@ from coaltree.memory import check_leaves
 from coaltree.model import messages as passes
 from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
-from coaltree.model.roots import DiagonalRoot, root_of
+from coaltree.model.factorisations import DiagonalRoot, root_of
 from coaltree.randomness import RandomState, as_generator
 from coaltree.tree import Tree
 from coaltree.validation import check_array, check_count, check_covariance, check_data, check_leaf_noise

@@ -23,6 +23,7 @@ import numpy as np
 
 from coaltree._arrays import Floats
 from coaltree.errors import InputError
+from coaltree.model.factorisations import DenseRoot
 from coaltree.model.family import (
     DEFAULT_SCALE,
     DEFAULT_SHAPE,
@@ -36,7 +37,6 @@ from coaltree.model.family import (
     log_inverse_gamma,
     sample_inverse_gamma,
 )
-from coaltree.model.roots import DenseRoot
 from coaltree.validation import check_array, check_count
 
 # A column has at least this share of its variance for itself, or rounding makes Φ singular.

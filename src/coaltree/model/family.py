@@ -12,7 +12,7 @@ from scipy.special import gammaln
 
 from coaltree._arrays import Floats
 from coaltree.errors import InputError
-from coaltree.model.roots import DiagonalRoot, Root, diagonal_of
+from coaltree.model.factorisations import DiagonalRoot, Root, diagonal_of
 from coaltree.validation import check_array, check_count
 
 Values = Mapping[str, float | Floats]

@@ -17,8 +17,8 @@ import numpy as np
 from coaltree._arrays import Bools, Floats
 from coaltree.errors import InputError
 from coaltree.model.covariance import Diagonal, Spherical, as_family
+from coaltree.model.factorisations import DiagonalRoot
 from coaltree.model.family import CovarianceFamily, Integrated, State, Values, integrate_columns, unchanged
-from coaltree.model.roots import DiagonalRoot
 from coaltree.model.wishart import HuangWand
 
 

@@ -1,1 +1,1 @@
-"""Summaries of weighted trees: the ensemble, its consensus, predictions, diagnostics."""
+"""Summaries of weighted trees: clades, consensus, flat clusters, convergence."""

@@ -11,11 +11,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from coaltree import storage
 from coaltree._arrays import Floats, Ints, SmallInts
 from coaltree.errors import InputError, InputTypeError
 from coaltree.memory import check_matrix
-from coaltree.posterior import clades, point, storage
-from coaltree.posterior import pairs as leaf_pairs
+from coaltree.posterior import clades, point
+from coaltree.posterior import coclustering as leaf_pairs
 from coaltree.posterior.consensus import ConsensusTree, majority_consensus
 from coaltree.randomness import RandomState, as_generator
 from coaltree.tree import Tree, as_index

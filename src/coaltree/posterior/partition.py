@@ -15,6 +15,7 @@ exceeds that of N_CLOUDS trees, built and cut in the same way, of as many rows o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -24,10 +25,10 @@ from scipy.spatial.distance import cdist
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
 from coaltree.errors import InputError
-from coaltree.inference.greedy import greedy_tree
 from coaltree.posterior.clades import as_merges, as_probability
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.hierarchy import OUTLIER, Hierarchy, hierarchy_of_one
+from coaltree.tree import Tree
 
 MOST_CLUSTERS = 30
 # Score that two clusters or more must reach, of draws and of a single tree.
@@ -66,7 +67,11 @@ class ClusterScores(NamedTuple):
 
 
 def score_clusters(
-    posterior: TreePosterior, hierarchy: Hierarchy, table: Floats | None = None, most_clusters: int = MOST_CLUSTERS
+    posterior: TreePosterior,
+    hierarchy: Hierarchy,
+    table: Floats | None = None,
+    grow: Callable[[Floats], Tree] | None = None,
+    most_clusters: int = MOST_CLUSTERS,
 ) -> ClusterScores:
     """Score the cuts of the hierarchy into 2 … clusters, and choose a number, 1 included. O(M n) for all together.
 
@@ -78,6 +83,8 @@ def score_clusters(
         What `make_hierarchy` made of them.
     table : array (n, d), optional
         The whitened rows, for a single tree; without them it is taken for one cluster.
+    grow : callable, optional
+        With `table`: what built its tree, to build those of clouds without clusters, (rows, d) → Tree.
     most_clusters : int
         The largest number to score.
     """
@@ -85,11 +92,11 @@ def score_clusters(
     used, weights = _spread(posterior.weights, max(1, MOST_LEAVES // posterior.n_leaves))
     alone = int((posterior.weights > 0.0).sum()) == 1
     least = LEAST_OF_ONE if alone else LEAST
-    if not len(numbers) or (alone and table is None):
+    if not len(numbers) or (alone and (table is None or grow is None)):
         none = np.empty(0)
         return ClusterScores(numbers[:0], none, none, none, np.ones(1), least, 1)
-    if alone and table is not None:
-        draws = _excess(hierarchy, table, numbers)[None]
+    if alone and table is not None and grow is not None:
+        draws = _excess(hierarchy, table, numbers, grow)[None]
     else:
         codes, owner = _nested(hierarchy, numbers)
         draws = _silhouettes(as_merges(posterior.children[used]), posterior.times[used], codes, owner)
@@ -131,7 +138,7 @@ def _spread(weights: Floats, most: int) -> tuple[Ints, Floats]:
 # ---- a single tree
 
 
-def _excess(hierarchy: Hierarchy, table: Floats, numbers: Ints) -> Floats:
+def _excess(hierarchy: Hierarchy, table: Floats, numbers: Ints, grow: Callable[[Floats], Tree]) -> Floats:
     """Silhouettes by the distances of rows, less the mean of those of clouds, (K,)."""
     rng = np.random.default_rng(0)
     found = _by_distance(hierarchy, table, numbers)
@@ -139,7 +146,7 @@ def _excess(hierarchy: Hierarchy, table: Floats, numbers: Ints) -> Floats:
     clouds = np.zeros((N_CLOUDS, len(numbers)))
     for cloud in clouds:
         X = rng.normal(size=(rows, d))
-        own = hierarchy_of_one(greedy_tree(X, rule="peak"))
+        own = hierarchy_of_one(grow(X))
         fewer = numbers[numbers <= len(own.order)]
         cloud[: len(fewer)] = _by_distance(own, X, fewer)
     return np.asarray(found - clouds.mean(axis=0))

@@ -19,7 +19,7 @@ import numpy as np
 from coaltree._arrays import Floats, Ints, SmallInts, Words
 from coaltree._compile import inline, kernel
 from coaltree.posterior.clades import as_merges, find, leaf_keys, number_clades, support_of_clades
-from coaltree.posterior.pairs import mean_ancestor_times
+from coaltree.posterior.coclustering import mean_ancestor_times
 from coaltree.tree import Tree
 
 FEW = 5000

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
+from coaltree import storage
 from coaltree._arrays import Floats
 from coaltree._version import __version__
-from coaltree.posterior import storage
 from coaltree.records.cohort import Cohort, CohortRule, as_day, build_cohort, days_of
-from coaltree.records.config import DataConfig, FeatureConfig, IndexConfig, StudyConfig, as_date
+from coaltree.records.config import PROBIT, DataConfig, FeatureConfig, IndexConfig, StudyConfig, as_date
 from coaltree.records.dataset import Period, index_days, make_features, open_source, period_group, read_thresholds
 from coaltree.records.engine import Events, fetch, timestamps
 from coaltree.records.errors import RecordsError, need
@@ -48,7 +48,6 @@ from coaltree.tree import Tree
 
 KIND = "coaltree.RecordsModel"
 FILE = "model.npz"
-PROBIT = "coalescent_probit"
 _FACTORS = "factors_"
 _DATES = ("data_end", "begin", "end", "split")
 

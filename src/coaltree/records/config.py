@@ -20,6 +20,8 @@ from coaltree.records.features import ALL_TIME
 from coaltree.records.outcomes import read_definition
 from coaltree.records.privacy import FEWEST
 
+PROBIT = "coalescent_probit"  # the name of our own method among the baselines
+
 DEFAULT_BASELINES = ("ml_probit", "ridge", "lasso", "elastic_net", "random_forest")
 QUICK_BASELINES = ("ml_probit", "ridge")
 

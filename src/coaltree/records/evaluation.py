@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree import storage
 from coaltree._arrays import Bools, Floats
-from coaltree.posterior import storage
-from coaltree.records.config import ModelConfig, StudyConfig
+from coaltree.records.config import PROBIT, ModelConfig, StudyConfig
 from coaltree.records.dataset import Period, StudyData, fingerprint
 from coaltree.records.factors import CodeFactors
 from coaltree.records.features import Counts, bare_code
@@ -27,7 +27,6 @@ from coaltree.regression.folds import stratified_folds
 Arrays = dict[str, npt.NDArray[Any]]
 
 KIND = "coaltree.StudyFit"
-PROBIT = "coalescent_probit"
 TEMPORAL = -1  # the fit on all training subjects, applied to the second cohort
 
 

@@ -14,12 +14,12 @@ import numpy as np
 
 from coaltree._arrays import Floats
 from coaltree.records.bundle import TravellingModel
-from coaltree.records.config import StudyConfig
+from coaltree.records.config import PROBIT, StudyConfig
 from coaltree.records.cost import CostCurves, NodeSeparation, cost_curves, node_separation
 from coaltree.records.dataset import StudyData, period_group, prepare_data
 from coaltree.records.engine import sweep
 from coaltree.records.errors import RecordsError
-from coaltree.records.evaluation import PROBIT, cross_validate, feature_names, fit_all, with_name
+from coaltree.records.evaluation import cross_validate, feature_names, fit_all, with_name
 from coaltree.records.privacy import FEWEST, attrition_tables, shown_count, shown_events, significant
 from coaltree.records.review import (
     Review,

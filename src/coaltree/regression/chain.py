@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coaltree._arrays import Bools, Floats
-from coaltree.inference import learn
-from coaltree.inference.heavy import SMALLEST_NOISE
+from coaltree.inference.learning import chain
+from coaltree.inference.moves.row_noise import SMALLEST_NOISE
 from coaltree.model.covariance import PooledWishart
 from coaltree.regression.likelihood import Likelihood, penalised_mode
 from coaltree.regression.moves import coefficients
@@ -127,7 +127,7 @@ class Chain:
         gaussian = coefficients.approximate(diagonal, pilot)
         theta = gaussian.colour(self.rng.standard_normal(mode.size)).reshape(mode.shape)
         beta = np.ascontiguousarray(theta[:, 1:])
-        unknowns = learn.first_guess(beta, prior.family, None) if n_outcomes > 1 else None
+        unknowns = chain.first_guess(beta, prior.family, None) if n_outcomes > 1 else None
         spread = float(np.sqrt(np.mean(beta.mean(axis=0) ** 2)))
         return Moving(
             evaluate(likelihood, theta),
@@ -304,7 +304,7 @@ class WideChain(Chain):
         frame = Frame(self.make_pilot(point.theta), basis, widths, A, self.intercept)
         theta = point.theta + frame.colour(frame.draw(self.rng)) - frame.colour(np.zeros_like(theta))
         beta = np.ascontiguousarray(theta[:, 1:])
-        unknowns = learn.first_guess(beta, self.prior.family, None) if n_outcomes > 1 else None
+        unknowns = chain.first_guess(beta, self.prior.family, None) if n_outcomes > 1 else None
         spread = max(float(np.sqrt(np.mean(beta.mean(axis=0) ** 2))), 1e-3)
         return Moving(
             evaluate(likelihood, theta),

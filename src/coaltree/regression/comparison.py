@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree import storage
 from coaltree._arrays import Floats, Ints
 from coaltree._version import __version__
 from coaltree.errors import InputError
-from coaltree.posterior import storage
 from coaltree.regression import scores
 from coaltree.regression.encoding import as_outcomes
 from coaltree.regression.folds import stratified_folds

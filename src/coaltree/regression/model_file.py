@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree import storage
 from coaltree.errors import InputError
-from coaltree.posterior import storage
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.regression.fit import ProbitFit
 from coaltree.regression.forest import Forest

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coaltree.inference import running
-from coaltree.inference.learn import Unknowns
-from coaltree.posterior import storage
+from coaltree import storage
+from coaltree.inference.learning import running
+from coaltree.inference.learning.chain import Unknowns
 from coaltree.regression.chain import Chain, Moving, Settings, WideChain
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.moves.coefficients import Point

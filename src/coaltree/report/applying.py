@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coaltree.records.bundle import EXTERNAL, PROBIT, Application
+from coaltree.records.bundle import EXTERNAL, Application
+from coaltree.records.config import PROBIT
 from coaltree.records.review import WHY_WITHHELD, calibration_rows, summary_rows, withheld
 from coaltree.report.blocks import facts, note, table, text
 from coaltree.report.page import Page
-from coaltree.report.records_text import CARD_LIMITS, model_card, window_text
+from coaltree.report.records import CARD_LIMITS, model_card, window_text
 from coaltree.report.review import CALIBRATION, draw_review, outcome_blocks, review_sections, table_one_blocks
 
 if TYPE_CHECKING:

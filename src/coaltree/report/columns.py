@@ -8,7 +8,7 @@ import numpy as np
 
 from coaltree._arrays import Floats, Ints
 from coaltree.model.columns import Columns
-from coaltree.posterior.apart import Apart, Shares
+from coaltree.posterior.splits import Apart, Shares
 from coaltree.report.blocks import figure, table, text
 from coaltree.report.page import Block
 from coaltree.tree import Tree

@@ -11,11 +11,11 @@ import numpy as np
 
 from coaltree._arrays import Floats
 from coaltree.errors import TableError
+from coaltree.model.factorisations import diagonal_of
 from coaltree.model.guess import Guessed, guess_columns
-from coaltree.model.roots import diagonal_of
-from coaltree.posterior.apart import Shares
+from coaltree.posterior.coclustering import MOST_PAIRED, separated, sharing_of_rows, spread_rows
 from coaltree.posterior.diagnostics import effective_size
-from coaltree.posterior.sharing import MOST_PAIRED, separated, sharing_of_rows, spread_rows
+from coaltree.posterior.splits import Shares
 from coaltree.reading import Table, read_table
 from coaltree.regression.comparison import Table as Rows
 from coaltree.results.folder import (

@@ -16,8 +16,8 @@ from scipy.cluster.hierarchy import linkage
 from coaltree import metrics
 from coaltree._arrays import Floats, Ints
 from coaltree._version import __version__
+from coaltree.inference.smc.sampling import sample_posterior
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.posterior.sampling import sample_posterior
 from coaltree.results.folder import DIGITS, SUMMARY, TREE, Progress, replaced_folder, write_summary
 from coaltree.tree import Tree
 

@@ -1,6 +1,7 @@
 r"""Draw tree, Φ, leaf noise, scale and τ given the coefficients; and leaf noise with the coefficients following.
 
-All but τ come from what learns them for a table (`coaltree.inference.learn`), the table being β (`draw_hyper`).
+All but τ come from what learns them for a table (`coaltree.inference.learning.chain`),
+the table being β (`draw_hyper`).
 
 **Leaf noise, coefficients integrated out** (`move_noise`).
 
@@ -24,11 +25,11 @@ import math
 import numpy as np
 
 from coaltree._arrays import Floats
-from coaltree.inference import learn
-from coaltree.inference.heavy import SMALLEST_NOISE
+from coaltree.inference.learning import chain
+from coaltree.inference.moves.row_noise import SMALLEST_NOISE
 from coaltree.model.diffusion import log_likelihood
-from coaltree.model.pooled import log_half_t
 from coaltree.model.slice import slice_step
+from coaltree.model.wishart import log_half_t
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.moves.coefficients import Gaussian, Pilot, Point, approximate, correction, evaluate
 from coaltree.regression.prior import Hyper, Prior, precision
@@ -95,11 +96,11 @@ def draw_hyper(hyper: Hyper, theta: Floats, prior: Prior, n_sweeps: int, rng: np
     beta = np.ascontiguousarray(theta[:, 1:])
     now = hyper.unknowns
     if now is not None:
-        now = learn.iterate(now, beta, prior.family, rng, lambda now: learn.draw_tree(now, beta, rng, n_sweeps))
+        now = chain.iterate(now, beta, prior.family, rng, lambda now: chain.draw_tree(now, beta, rng, n_sweeps))
     spread = draw_spread(hyper.spread, beta.mean(axis=0), prior.spread_scale, rng)
     return hyper._replace(unknowns=now, spread=spread)
 
 
 def log_joint(hyper: Hyper, theta: Floats) -> float:
     """log p(β, t, π | Φ, s₀), the density by which trees are compared; 0 for a single outcome."""
-    return 0.0 if hyper.unknowns is None else learn.log_joint(hyper.unknowns, np.ascontiguousarray(theta[:, 1:]))
+    return 0.0 if hyper.unknowns is None else chain.log_joint(hyper.unknowns, np.ascontiguousarray(theta[:, 1:]))

@@ -26,8 +26,8 @@ from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, kernel
 from coaltree.model.covariance import PooledWishart
 from coaltree.model.family import log_inverse_gamma, sample_inverse_gamma
-from coaltree.model.pooled import log_half_t
 from coaltree.model.slice import compiled_slice, slice_step
+from coaltree.model.wishart import log_half_t
 from coaltree.randomness import Stream, make_streams
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.moves.coefficients import Pilot, Point, correction, evaluate, expansion

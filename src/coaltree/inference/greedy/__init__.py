@@ -1,0 +1,1 @@
+"""One tree, merge by merge, without sampling."""

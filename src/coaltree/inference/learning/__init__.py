@@ -1,0 +1,1 @@
+"""Markov chains over the tree, the covariance and the noise together."""

@@ -1,0 +1,442 @@
+"""Learn the covariance and the leaf noise together with the tree: a Markov chain over blocks.
+
+One iteration draws in turn
+
+    tree         by a sweep of local regrafts and slices of merge times (`walk`)
+    Φ            given the scatter of the tree's contrasts, by its family's own kernel
+    leaf noise   s₀ ~ Exponential(1), slice-sampled: like the wait of one pair, it is extra branch above each leaf;
+                 Φ, or its amplitude, is integrated out and drawn anew, for the two hold each other;
+                 then (t, s₀) → (t − δ, s₀ + δ), along which the likelihood does not change; if its tails are heavy,
+                 every row's own noise is drawn with the tree, and their law with s₀ (`heavy`)
+    scale        (t, s₀, Φ) → (ct, cs₀, Φ/c), slice-sampled in log c: the likelihood does not change along it
+    missing      entries of X that are NaN, given all of these
+
+Without the scale block times and amplitude, which trade off exactly in the likelihood, crawl. Only the tree step needs
+a complete table: under a diagonal Φ the other blocks integrate the missing entries out, under a full Φ they take the
+drawn ones. With `greedy` the tree is not drawn but built, the best guess at the current Φ and s₀: the rest of the loop
+is the same, and the result a good point rather than draws from the posterior.
+
+What is kept of missing entries, draw by draw.
+
+The likelihood of tree and leaf noise, for blocks that ask for it often: Φ given, or integrated out.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial.distance import cdist
+
+from coaltree._arrays import Floats, Singles
+from coaltree.inference.learning.latent import Augmentation
+from coaltree.inference.learning.start import N_NEAR, Near, Unknowns, apart, first_guess, first_guesses, greedy_start
+from coaltree.inference.moves.row_noise import SMALLEST_NOISE, Tails, draw_shift, draw_tails
+from coaltree.inference.moves.walk import Walk
+from coaltree.inference.neighbors import nearest
+from coaltree.model import missing
+from coaltree.model.coalescent import log_prior
+from coaltree.model.covariance import CovarianceFamily, Fixed, Spherical
+from coaltree.model.diffusion import log_density, pass_up, sample_nodes, scatter
+from coaltree.model.factorisations import DenseRoot
+from coaltree.model.family import Integrated, State, diagonal_only
+from coaltree.model.missing import Imputed
+from coaltree.model.slice import slice_step
+from coaltree.tree import Tree
+
+
+class Completed:
+    """Running means of missing entries, and of their squared deviations (Welford)."""
+
+    def __init__(self) -> None:
+        self.n, self.expected, self.mean, self.squares = 0, np.zeros(0), np.zeros(0), np.zeros(0)
+
+    def add(self, imputed: Imputed) -> None:
+        """Count one more draw; arrays are replaced, never changed."""
+        if self.n == 0:
+            self.expected = self.mean = self.squares = np.zeros_like(imputed.drawn)
+        self.n += 1
+        self.expected = self.expected + (imputed.expected - self.expected) / self.n
+        step = imputed.drawn - self.mean
+        self.mean = self.mean + step / self.n
+        self.squares = self.squares + step * (imputed.drawn - self.mean)
+
+
+def likelihood(covariance: State, X: Floats) -> Callable[[Tree, Floats], float]:
+    """log p(X | tree, Φ, s₀) as a function of tree and leaf noise, whitened once; NaN only where Φ is diagonal."""
+    if np.isnan(X).any():
+        variances = covariance.variances()
+        return lambda tree, noise: missing.log_likelihood(tree, X, variances, noise)
+    rows, log_volume = covariance.whiten(X), 0.5 * (len(X) - 1) * covariance.log_det
+    return lambda tree, noise: log_density(tree, rows, noise) - log_volume
+
+
+def marginal_likelihood(integrated: Integrated, X: Floats) -> Callable[[Tree, Floats], float]:
+    """Likewise with Φ integrated out, up to a constant."""
+    rows = integrated.rows(X)
+
+    def log_p(tree: Tree, noise: Floats) -> float:
+        up = pass_up(tree, rows, noise)
+        log_volume: float = 0.5 * rows.shape[1] * float(np.log(up.messages.merge_variance).sum())
+        if integrated.log_marginal_of_sums is None:
+            log_marginal: float = integrated.log_marginal(up.messages.contrasts(tree))
+        else:
+            log_marginal = integrated.log_marginal_of_sums(up.sums, len(rows) - 1)
+        return log_marginal - log_volume
+
+    return log_p
+
+
+AUTO, GREEDY = "auto", "greedy"
+__all__ = ["Chain", "Settings", "Unknowns", "first_guess", "first_guesses", "iterate"]
+# Draws of missing entries and moves of the tree in turn, an iteration; of many rows, once.
+N_TURNS, MANY_ROWS = 3, 5000
+# Slices of the common scale, an iteration.
+N_SCALES = 3
+# Up to this many rows are sorted by their distance, all of them, where a tree is drawn afresh.
+FEW_ROWS = 64
+
+
+class Settings(NamedTuple):
+    """How a chain runs."""
+
+    warmup: int  # iterations in which the chain adapts, and which are not kept
+    thin: int = 1  # iterations a kept draw
+    learn_noise: bool = True
+    greedy: bool = False
+    neighbors: int | None = None  # candidates of each cluster of a greedy tree, all if None
+    heavy: bool = False  # every row has a noise of its own
+    keep_latent: int = 1  # draws of a mixed table of which one has its latent coordinates kept
+
+
+def filled(X: Floats, now: Unknowns) -> Floats:
+    """X with its missing entries as last drawn."""
+    return X if now.missing is None else fill(X, now.missing.drawn)
+
+
+def fill(X: Floats, values: Floats) -> Floats:
+    """Return a copy of X with its NaN entries, in order, replaced by `values`."""
+    table = X.copy()
+    table[np.isnan(X)] = values
+    return table
+
+
+def _near_rows(rows: Floats) -> Near:
+    """The N_NEAR nearest other rows of every row; of few rows by sorting, as making ready to search costs more."""
+    if len(rows) > FEW_ROWS:
+        return nearest(rows, N_NEAR)[0]
+    distance = cdist(rows, rows, "sqeuclidean")
+    np.fill_diagonal(distance, math.inf)
+    return np.argsort(distance, axis=1, kind="stable")[:, : min(N_NEAR, len(rows) - 1)].astype(np.int32)
+
+
+def draw_tree(now: Unknowns, X: Floats, rng: np.random.Generator, n_sweeps: int = 1) -> Unknowns:
+    """Tree given Φ and s₀, by a few sweeps of a walk that is made for them."""
+    rows = now.covariance.whiten(filled(X, now))
+    walk = Walk(now.tree, _near_rows(rows), rows, now.leaf_noise, rng, fresh=True)
+    walk.sweep(n_sweeps)
+    return _taken_from(walk, now)
+
+
+def _taken_from(walk: Walk, now: Unknowns) -> Unknowns:
+    """The tree that a walk is at, and a draw of the noise that each row has of its own."""
+    noise = now.leaf_noise if now.tails is None else walk.draw_noise(now.tails)
+    return now._replace(tree=walk.to_tree(now.tree.names), leaf_noise=noise)
+
+
+def draw_covariance(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.random.Generator) -> Unknowns:
+    """Φ given the tree and s₀: O(d³) at most once S is there."""
+    if np.isnan(X).any():
+        S, m = missing.scatter(now.tree, X, now.leaf_noise)
+        return now._replace(covariance=family.update(now.covariance, S, m, rng))
+    S = scatter(now.tree, X, now.leaf_noise, diagonal=diagonal_only(family))
+    return now._replace(covariance=family.update(now.covariance, S, len(X) - 1, rng))
+
+
+def draw_noise(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.random.Generator) -> Unknowns:
+    """s₀ given the tree and how rows differ from it, on the log scale, with it Φ where that can be integrated out.
+
+    Given Φ the nd entries hold s₀ within a factor 1 ± O((nd)^(−½)), and Φ is as close to its value for the last s₀.
+    """
+    shares = now.leaf_noise / now.noise_level
+    integrated = None if np.isnan(X).any() else family.integrated(now.covariance, rng)
+    log_p = likelihood(now.covariance, X) if integrated is None else marginal_likelihood(integrated, X)
+
+    def log_density(log_noise: float) -> float:
+        noise = math.exp(log_noise)
+        return log_p(now.tree, noise * shares) - noise + log_noise
+
+    lower = math.log(SMALLEST_NOISE)
+    current = max(math.log(now.noise_level), lower)  # equal to the bound up to rounding, at least
+    log_noise, _ = slice_step(log_density, current, log_density(current), rng, width=1.0, lower=lower, upper=40.0)
+    now = now.with_noise_level(math.exp(log_noise))
+    if integrated is None:
+        return now
+    S = scatter(now.tree, X, now.leaf_noise, diagonal=diagonal_only(family))
+    return now._replace(covariance=integrated.draw(S, len(X) - 1, rng))
+
+
+def draw_offset(now: Unknowns, rng: np.random.Generator) -> Unknowns:
+    """Shift all merges by the same time and leaf noise by the opposite: (t, s₀) → (t − δ, s₀ + δ).
+
+    Two leaves that merge at t differ by a variance of 2(t + s₀), so the likelihood stays; the priors leave the first
+    merge, rate λ₁ = n(n−1)/2, with density ∝ e^(−(λ₁ − 1) t₁) on 0 < t₁ < t₁ + s₀: an exact draw. Without it first
+    merges and leaf noise hold each other.
+    """
+    tree = now.tree
+    if now.tails is not None:
+        shift = draw_shift(float(tree.times[0]), now.leaf_noise, now.tails, rng)
+        moved = Tree(tree.children, tree.times - shift, tree.names)
+        return now._replace(tree=moved, leaf_noise=now.leaf_noise + shift)
+    total = float(tree.times[0] + now.leaf_noise[0])
+    longest = total - 2.0 * SMALLEST_NOISE
+    rate = 0.5 * tree.n_leaves * (tree.n_leaves - 1) - 1.0
+    u = rng.random()
+    first = -math.log1p(u * math.expm1(-rate * longest)) / rate if rate > 0 else u * longest
+    if not 0.0 < first < longest:
+        return now
+    times = tree.times - tree.times[0] + first
+    moved = Tree(tree.children, times, tree.names)
+    return now._replace(tree=moved, leaf_noise=np.full_like(now.leaf_noise, total - first))
+
+
+def draw_scale(
+    now: Unknowns,
+    X: Floats,
+    family: CovarianceFamily,
+    learn_noise: bool,
+    rng: np.random.Generator,
+    latent: Augmentation | None = None,
+) -> Unknowns:
+    """(t, s₀, Φ) → (ct, cs₀, Φ/c). Leaf noise that is given stays, and then the likelihood decides too.
+
+    Latent coordinates whose variance is 1 are multiplied by √c instead.
+    """
+    tree, noise, level = now.tree, now.leaf_noise, now.noise_level
+    if family.log_rescale(now.covariance, 2.0) == -math.inf:
+        return now
+    n_merges = len(tree.times)
+    base = log_prior(tree)
+    moves_likelihood = not learn_noise and bool(np.any(noise > 0))
+    log_p_data = likelihood(now.covariance, X) if moves_likelihood else None
+
+    def scaled(log_c: float) -> Unknowns:
+        c = math.exp(log_c)
+        times = Tree(tree.children, c * tree.times, tree.names)
+        covariance, _ = family.rescale(now.covariance, c)
+        moved = (now.with_noise_level(c * level) if learn_noise else now)._replace(tree=times, covariance=covariance)
+        return moved if latent is None else latent.scaled(moved, c)
+
+    def log_density(log_c: float) -> float:
+        c = math.exp(log_c)
+        value = c * base + n_merges * log_c + family.log_rescale(now.covariance, c)
+        if learn_noise:
+            value += log_c - c * level if c * level > 0.99 * SMALLEST_NOISE else -math.inf
+        if latent is not None:
+            value += latent.log_scaled(now, c)
+        if log_p_data is not None:  # at (ct, s₀, Φ/c) what it is at (t, s₀/c, Φ)
+            value += log_p_data(tree, noise / c)
+        return value
+
+    width = 2.0 / math.sqrt(n_merges)
+    log_c, log_p = 0.0, log_density(0.0)
+    # From a start far out the first slice is wide and may land as far out on the other side; the next ones come home.
+    for _ in range(N_SCALES):
+        log_c, log_p = slice_step(log_density, log_c, log_p, rng, width=width, lower=-40.0, upper=40.0)
+    return scaled(log_c)
+
+
+def draw_missing(now: Unknowns, X: Floats, rng: np.random.Generator) -> Unknowns:
+    """Missing entries given the rest: jointly and exactly if Φ is diagonal, else given a draw of the internal nodes."""
+    if now.covariance.is_diagonal:
+        variances = now.covariance.variances()
+        return now._replace(missing=missing.impute_columns(now.tree, X, variances, now.leaf_noise, rng))
+    n = len(X)
+    phi, times, above = now.covariance.matrix(), now.tree.times, now.tree.parents()[:n]
+    spread = times[above - n] + now.leaf_noise
+    precision = DenseRoot.of(phi).precision
+    nodes = sample_nodes(now.tree, filled(X, now), phi, now.leaf_noise, random_state=rng)[0]
+    return now._replace(missing=missing.impute_rows(X, nodes[above], spread, precision, rng))
+
+
+def iterate(
+    now: Unknowns,
+    X: Floats,
+    family: CovarianceFamily,
+    rng: np.random.Generator,
+    move: Callable[[Unknowns], Unknowns],
+    learn_noise: bool = True,
+    latent: Augmentation | None = None,
+) -> Unknowns:
+    """One iteration: leaves p(t, π, Φ, s₀, missing | X) unchanged, if `move` leaves p(t, π | the rest) unchanged."""
+    now = move(now)
+    seen = what_counts(now, X, latent)
+    drawn = None if latent is None else latent.draw_covariance(now, seen, family, rng)
+    now = draw_covariance(now, seen, family, rng) if drawn is None else drawn
+    seen = seen if drawn is None else what_counts(now, X, latent)
+    if learn_noise:
+        now = draw_offset(draw_noise(now, seen, family, rng), rng)
+        if now.tails is not None:
+            now = now._replace(tails=draw_tails(now.leaf_noise, now.tails, rng))
+    now = draw_scale(now, seen, family, learn_noise, rng, latent)
+    if now.missing is not None:
+        # Missing entries and the tree hold each other back, and both are cheap: they take turns.
+        draw = partial(draw_missing, X=X, rng=rng) if latent is None else partial(latent.draw, rng=rng, move_cuts=False)
+        for _ in range(N_TURNS if latent is None or len(X) <= MANY_ROWS else 1):
+            now = move(draw(now))
+        now = draw(now) if latent is None else latent.draw(now, rng)
+    return now
+
+
+def what_counts(now: Unknowns, X: Floats, latent: Augmentation | None = None) -> Floats:
+    """Return the table that Φ, s₀ and scale are given: X as it is if NaN can be integrated out, else filled in."""
+    if latent is not None:
+        return latent.seen(now)
+    return X if now.covariance.is_diagonal else filled(X, now)
+
+
+def log_joint(now: Unknowns, X: Floats, latent: Augmentation | None = None) -> float:
+    """log p(X, t, π | Φ, s₀), of the filled table if Φ is full and entries are missing, and with latent coordinates."""
+    return log_prior(now.tree) + likelihood(now.covariance, what_counts(now, X, latent))(now.tree, now.leaf_noise)
+
+
+TRACES = ("leaf_noise", "last_time", "log_scale", "log_joint")
+
+
+class Draw(NamedTuple):
+    """What is kept of an iteration."""
+
+    children: npt.NDArray[Any]  # (n−1, 2)
+    times: Floats  # (n−1,)
+    values: dict[str, Any]  # of Φ
+    leaf_noise: float  # of the first leaf: of all, if it is learned
+    log_joint: float
+    latent: Singles | None = None  # coordinates that were drawn, of some draws of a mixed table
+    cuts: Floats | None = None
+    own_noise: Floats | None = None  # (n,) of every row, if they differ
+    df: float = math.inf  # of its tails
+
+    @property
+    def tails(self) -> Tails:
+        """The law of the rows' noise."""
+        return Tails(self.leaf_noise, self.df)
+
+
+class Chain:
+    """A chain and what it has drawn so far. `advance` makes it longer; nothing else changes it."""
+
+    def __init__(
+        self,
+        X: Floats,
+        family: CovarianceFamily,
+        settings: Settings,
+        start: Unknowns,
+        near: Near,
+        rng: np.random.Generator,
+        latent: Augmentation | None = None,
+    ) -> None:
+        self.X, self.family, self.settings, self.latent = X, family, settings, latent
+        self.rng = rng
+        self.now, self.n_done = start, 0
+        rows = start.covariance.whiten(filled(X, start))
+        self.walk = Walk(start.tree, near, rows, start.leaf_noise, self.rng)
+        self.draws: list[Draw] = []
+        cuts = ("cuts",) if start.cuts is not None and start.cuts.any() else ()
+        tails = () if start.tails is None else ("noise_df",)
+        self.trace: dict[str, list[Any]] = {name: [] for name in (*start.covariance.values, *TRACES, *cuts, *tails)}
+        self.completed = Completed()
+
+    def advance(self) -> None:
+        """Make one iteration and keep its draw."""
+        settings = self.settings
+        move = self.build if settings.greedy else self.move
+        self.now = iterate(self.now, self.X, self.family, self.rng, move, settings.learn_noise, self.latent)
+        self.n_done += 1
+        if self.n_done <= self.settings.warmup and not self.settings.greedy:
+            self.adapt()
+        self.keep()
+
+    def move(self, now: Unknowns) -> Unknowns:
+        """Make a sweep of the tree, given the rest, and draw the noise that each row has of its own."""
+        walk = self.walk
+        walk.given(now.covariance.whiten(filled(self.X, now)), now.leaf_noise, now.tree.times)
+        # A fixed Φ does not follow the times, so they have a scale of their own to find.
+        walk.sweep(rescaled=self.family.log_rescale(now.covariance, 2.0) == -math.inf)
+        return _taken_from(walk, now)
+
+    def build(self, now: Unknowns) -> Unknowns:
+        """Make the greedy tree, given the rest."""
+        rows = now.covariance.whiten(filled(self.X, now))
+        return now._replace(tree=apart(greedy_start(rows, now.leaf_noise, None, self.settings.neighbors)))
+
+    def adapt(self) -> None:
+        """Let searches follow the chain, and look for near rows again where Φ may have turned."""
+        self.walk.adapt(self.n_done, self.settings.warmup)
+        if self.n_done == self.settings.warmup // 2 and not isinstance(self.family, Spherical | Fixed):
+            self.walk.set_near(nearest(self.now.covariance.whiten(filled(self.X, self.now)), N_NEAR)[0])
+
+    def keep(self) -> None:
+        """Append to the trace and, after warm-up, to the draws."""
+        now = self.now
+        row = {
+            **now.covariance.values,
+            "leaf_noise": now.noise_level,
+            "last_time": float(now.tree.times[-1]),
+            "log_scale": float(np.log(now.tree.times).mean()) + now.covariance.log_det / now.covariance.d,
+            "log_joint": log_joint(now, self.X, self.latent),
+        }
+        if now.tails is not None:
+            row["noise_df"] = now.tails.df
+        if "cuts" in self.trace and now.cuts is not None:
+            row["cuts"] = now.cuts
+        for name, value in row.items():
+            self.trace[name].append(value)
+        after = self.n_done - self.settings.warmup
+        if after > 0 and after % self.settings.thin == 0:
+            self.draws.append(self.draw())
+            if now.missing is not None:
+                self.completed.add(now.missing)
+
+    def draw(self) -> Draw:
+        """Return where the chain is, as it is kept."""
+        now = self.now
+        smaller = np.int32 if len(self.X) < 2**30 else np.int64
+        kept = self.latent is not None and len(self.draws) % self.settings.keep_latent == 0
+        return Draw(
+            now.tree.children.astype(smaller),
+            now.tree.times,
+            dict(now.covariance.values),
+            now.noise_level,
+            self.trace["log_joint"][-1],
+            now.missing.drawn.astype(np.float32) if kept and now.missing is not None else None,
+            now.cuts if kept else None,
+            *(() if now.tails is None else (now.leaf_noise, now.tails.df)),
+        )
+
+    def without_draws(self) -> Chain:
+        """Return a copy that goes on from here with nothing kept: small enough to travel."""
+        light = copy.copy(self)
+        light.rng, light.walk = copy.deepcopy(self.rng), copy.deepcopy(self.walk)
+        light.draws, light.completed = [], copy.copy(self.completed)
+        light.trace = {name: [] for name in self.trace}
+        return light
+
+    def follow(self, other: Chain) -> None:
+        """Take over where a copy without draws has got to, and what it has kept on the way."""
+        self.rng, self.walk = other.rng, other.walk
+        self.now, self.n_done, self.completed = other.now, other.n_done, other.completed
+        self.draws.extend(other.draws)
+        for name, values in other.trace.items():
+            self.trace[name].extend(values)
+
+    def progress(self) -> dict[str, str]:
+        """Tell how good the tree is."""
+        if not self.n_done:
+            return {}
+        phase = " (warm-up)" if self.n_done <= self.settings.warmup else ""
+        return {"log joint": f"{self.trace['log_joint'][-1]:,.0f}{phase}"}

@@ -1,0 +1,467 @@
+"""`learn_posterior`: trees, covariance and leaf noise from the data alone.
+
+Which covariance, and whether noise has heavy tails: short chains compared by leave-one-out density.
+
+The density decides what predicts best, for new rows, missing entries and `score_samples`. It does not decide what tree
+looks best to those who have labels in mind: see "Which covariance" in the documentation.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from coaltree._arrays import Floats
+from coaltree._version import __version__
+from coaltree.errors import InputError
+from coaltree.inference.effort import Effort, settle
+from coaltree.inference.learning import chain as learn
+from coaltree.inference.learning import running
+from coaltree.inference.learning.chain import AUTO, GREEDY, Chain
+from coaltree.inference.learning.checkpoint import Checkpoint
+from coaltree.inference.learning.latent import Augmentation
+from coaltree.inference.moves import row_noise
+from coaltree.inference.predictive import loo
+from coaltree.inference.predictive import mixed as mixed_loo
+from coaltree.inference.predictive.loo import Compared, LeaveOneOut, compare
+from coaltree.inference.predictive.mixed import Mixed, as_mixed, sparing
+from coaltree.inference.smc.sampling import leaf_names
+from coaltree.model.columns import Columns
+from coaltree.model.covariance import CovarianceFamily, Diagonal, Fixed, HuangWand, as_family
+from coaltree.model.family import State
+from coaltree.model.unit import unit_family
+from coaltree.posterior.convergence import Convergence, diagnose
+from coaltree.posterior.ensemble import TreePosterior
+from coaltree.randomness import RandomState, as_generator, seed_of
+from coaltree.validation import check_choice, check_count, check_data, check_leaf_noise
+
+LEARN, ROBUST = "learn", "robust"
+# A short chain has this share of the iterations of a long one, and at least so many; half of them are warm-up.
+PILOT_SHARE, FEWEST_ITERATIONS = 0.25, 100
+# A full matrix needs so many rows per column to be worth trying, and more columns than this are too many for factors.
+ROWS_PER_COLUMN, MOST_COLUMNS = 1.5, 400
+# An iteration takes time n D² where coordinates are latent and the matrix is full.
+MOST_LATENT = 60
+
+
+def is_auto(value: Any) -> bool:
+    """Whether a choice is left to the data."""
+    return isinstance(value, str) and value == AUTO
+
+
+def pilot_effort(effort: Effort) -> Effort:
+    """How long to run for a comparison."""
+    n_iter = min(max(math.ceil(PILOT_SHARE * effort.n_iter), FEWEST_ITERATIONS), effort.n_iter)
+    warmup = n_iter // 2
+    return Effort(warmup, (n_iter - warmup) * effort.n_chains, effort.n_chains, 1)
+
+
+def candidates(X: Floats) -> tuple[str, ...]:
+    """Covariances that suit a table: those that its columns and rows can tell apart."""
+    d = X.shape[1]
+    if d == 1 or np.any(np.nanmin(X, axis=0) == np.nanmax(X, axis=0)):
+        return ("spherical",)
+    names = ["spherical", "diagonal"]
+    complete = X[~np.isnan(X).any(axis=1)]
+    if len(complete) >= ROWS_PER_COLUMN * d and not collinear(complete):
+        names.append("wishart")
+    if 3 <= d <= MOST_COLUMNS:
+        names.append("factors")
+    return tuple(names)
+
+
+def candidates_of(columns: Columns, n: int) -> tuple[str, ...]:
+    """Covariances that suit a mixed table of n rows: a scale for each column that has one, and all correlations."""
+    n_scaled = int(np.count_nonzero(~columns.unit))
+    names = ["spherical", *(["diagonal"] if n_scaled > 1 else [])]
+    if columns.d > 1 and n >= ROWS_PER_COLUMN * columns.d and columns.d <= MOST_LATENT:
+        names.append("wishart")
+    return tuple(names)
+
+
+def collinear(X: Floats) -> bool:
+    """Whether some column is a linear combination of the others, up to rounding."""
+    standard = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), np.finfo(np.float64).tiny)
+    singular = np.linalg.svd(standard, compute_uv=False)
+    return bool(len(singular) < X.shape[1] or singular[-1] < 1e-7 * singular[0])
+
+
+def choose(
+    suited: tuple[str, ...], covariance: Any, leaf_noise: Any, try_out: Callable[[Any, Any], LeaveOneOut]
+) -> tuple[Any, Any, dict[str, Compared]]:
+    """Return the covariance and leaf noise to run with, and the table of what was compared.
+
+    Covariances first, with the noise that is asked for or one for all rows; then heavy tails, with the best of them.
+    """
+    names = suited if is_auto(covariance) else (covariance,)
+    noise = LEARN if is_auto(leaf_noise) else leaf_noise
+    fits = {_label(name): try_out(name, noise) for name in names}
+    best = max(names, key=lambda name: fits[_label(name)].elpd)
+    if is_auto(leaf_noise):
+        plain = fits[_label(best)]
+        robust = fits[f"{_label(best)}, {ROBUST}"] = try_out(best, ROBUST)
+        if robust.elpd > plain.elpd:
+            noise = ROBUST
+    return best, noise, compare(fits)
+
+
+def _label(covariance: Any) -> str:
+    return covariance if isinstance(covariance, str) else "as given"
+
+
+class LearnedPosterior(NamedTuple):
+    """What was learned, and the trees it was learned with."""
+
+    posterior: TreePosterior  # draws of the first chain, of the second, …
+    middle: State  # the middle of the draws of Φ
+    leaf_noise: Floats  # (n,), medians
+    # The draw that goes with each tree; a single one if all have the same. (M, d), the variances, if Φ is diagonal.
+    covariances: Floats  # (M, d, d)
+    leaf_noises: Floats  # (M, n)
+    trace: dict[str, Floats]  # (n_chains, iterations, …), warm-up included
+    warmup: int
+    completed: Floats  # (n, d): X, missing entries replaced by their posterior means
+    completed_sd: Floats  # (n, d): posterior standard deviation of those, 0 elsewhere
+    convergence: Convergence | None  # None of a greedy tree
+    finished: bool  # False if Ctrl-C ended it early
+    # (M,): the noise of a new row that goes with each tree, a draw from its law; None if all rows share one noise
+    new_noises: Floats | None = None
+    surprise: Floats | None = None  # (n,): how probable a row is that fits as badly; None likewise
+    tails: Floats | None = None  # (M, 2): s₀ and ν of each draw; None likewise
+    compared: dict[str, Compared] | None = None  # what was compared, the best first; None if nothing was to choose
+    # Of a mixed table; `completed` and all else above are then of its latent coordinates.
+    mixed: Mixed | None = None
+
+    @property
+    def covariance(self) -> Floats:
+        """The middle of the draws of Φ, (d, d)."""
+        return self.middle.matrix()
+
+    def leave_one_out(self) -> LeaveOneOut:
+        """Log density of rows, complete ones if all are numbers, given the others."""
+        if self.mixed is not None:
+            draws = (self.posterior, self.completed, self.covariances, self.leaf_noises, self.tails)
+            return mixed_loo.leave_one_out(self.mixed, *draws)
+        seen = np.where(self.completed_sd > 0.0, np.nan, self.completed)
+        return loo.leave_one_out(self.posterior, seen, self.covariances, self.leaf_noises, self.tails)
+
+
+def learn_posterior(
+    X: npt.ArrayLike,
+    covariance: Any = "spherical",
+    *,
+    coordinates: npt.ArrayLike | None = None,
+    leaf_noise: npt.ArrayLike | str = "learn",
+    n_draws: int | None = None,
+    warmup: int | None = None,
+    n_chains: int | None = None,
+    thin: int | None = None,
+    method: str = AUTO,
+    n_jobs: int | None = 1,
+    random_state: RandomState = 0,
+    names: Iterable[str] | None = None,
+    progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    neighbors: int | None = None,
+    columns: Any = None,
+) -> LearnedPosterior:
+    """Learn the covariance and the leaf noise together with the tree, for any number of rows.
+
+    Markov chains on trees, covariance and noise together, from different starts. Each kept draw is a tree with the
+    covariance and the noise it was drawn with, so supports account for the uncertainty of both. An iteration
+    takes time that grows as n log n. A warning says if the chains have not converged.
+
+    Parameters
+    ----------
+    X : array-like (n, d)
+        One row per leaf. Missing entries are NaN: they are integrated out under a diagonal covariance, drawn with the
+        rest under a full one, and returned as `completed`.
+    covariance : {"spherical", "diagonal", "wishart", "factors", "auto"}, array (d, d) or (d,), kernel or family
+        The form of Φ. A scikit-learn kernel is a Gaussian process over `coordinates` of the d columns. "wishart"
+        learns a full matrix; with n ≤ d rows its prior decides what the data cannot, and a warning says so. "factors"
+        learns a few common factors and a variance for each column. "auto" runs short chains with each that suits the
+        table and takes the one with the highest leave-one-out density (`compared`).
+    coordinates : array-like (d, p), optional
+        Where the columns lie, for a kernel.
+    leaf_noise : "learn", "robust", "auto", float or array-like (n,)
+        Variance of each leaf in units of Φ; learned under an Exponential(1) prior by default. "robust" gives every row
+        a noise of its own around it, with heavy tails that are learned too, so that rows that fit badly do not distort
+        the tree; `surprise` says how badly. "auto" compares the two.
+    n_draws : int, optional
+        Trees kept, of all chains together.
+    warmup : int, optional
+        Iterations of each chain that are dropped, in which it adapts.
+    n_chains : int, optional
+        Chains, each from a start of its own. Default: 2.
+    thin : int, optional
+        Iterations of a chain between two kept draws. Defaults of all four depend on the number of rows, in
+        `coaltree.inference.effort`: 234 and 200 draws four iterations apart for up to 1 700 rows, 100 and 100 for many.
+    method : {"auto", "greedy"}
+        "auto" samples. "greedy" builds the greedy tree (rule "peak") at the current covariance and noise instead, in
+        every iteration, and the last one is the only tree returned.
+    n_jobs, random_state, names
+        As in `sample_posterior`; chains run side by side in threads, or through joblib's configured backend.
+    progress : bool
+        Show a progress bar. Ctrl-C ends the run early and returns what has been drawn.
+    checkpoint : path, optional
+        File (.npz) that follows the learning. A stopped run continues from it to the identical result, and a
+        finished one can be extended by a larger n_draws.
+    neighbors : int, optional
+        With ``method="greedy"``: consider only this many nearest neighbours of every cluster, as in `greedy_tree`.
+    columns : "auto", dict, path of a TOML file, or Guessed, optional
+        What columns are: see `coaltree.model.columns`. By default all are numbers in their own units. With it X may be
+        a DataFrame of any columns; numbers are standardised, and what was learned is of latent coordinates.
+
+    Returns
+    -------
+    LearnedPosterior
+
+    Examples
+    --------
+    >>> import coaltree as ct
+    >>> X = ct.sample_data(ct.sample_tree(8, random_state=1), 3, random_state=2)
+    >>> learned = ct.learn_posterior(100 * X, n_draws=40, warmup=50)
+    >>> bool(learned.covariance[0, 0] > 100), len(learned.posterior)
+    (True, 40)
+    """
+    mixed = None if columns is None else as_mixed(X, columns)
+    X_array = check_data(X, missing=True) if mixed is None else mixed.encoded.X
+    check_choice(method, "method", (AUTO, GREEDY))
+    for name, value, least in (
+        ("n_draws", n_draws, 1),
+        ("warmup", warmup, 0),
+        ("n_chains", n_chains, 1),
+        ("thin", thin, 1),
+    ):
+        if value is not None:
+            check_count(value, name, at_least=least)
+    if neighbors is not None:
+        neighbors = _check_neighbors(neighbors, method, X_array)
+    names = leaf_names(X) if names is None else tuple(names)
+    how = _How(X_array, coordinates, method, n_jobs, neighbors, mixed)
+    effort = settle(len(X_array), warmup, n_draws, n_chains, thin, method == GREEDY)
+    compared = None
+    if is_auto(covariance) or is_auto(leaf_noise):
+        if method == GREEDY:
+            raise InputError('"auto" compares sampled trees: name covariance and leaf_noise for method="greedy".')
+        pilot = pilot_effort(effort)
+
+        def try_out(covariance: Any, leaf_noise: Any) -> LeaveOneOut:
+            short, _ = _learn(how, covariance, leaf_noise, pilot, _pilot_seed(random_state), None, progress, None)
+            return short.leave_one_out()
+
+        suited = candidates(X_array) if mixed is None else candidates_of(mixed.columns, len(X_array))
+        covariance, leaf_noise, compared = choose(suited, covariance, leaf_noise, try_out)
+    learned, told = _learn(how, covariance, leaf_noise, effort, random_state, names, progress, checkpoint)
+    for message, category in told:
+        warnings.warn(message, category, stacklevel=2)
+    return learned._replace(compared=compared)
+
+
+class _How(NamedTuple):
+    """What the chains of a comparison have in common."""
+
+    X: Floats
+    coordinates: Any
+    method: str
+    n_jobs: int | None
+    neighbors: int | None
+    mixed: Mixed | None
+
+
+def _learn(
+    how: _How,
+    covariance: Any,
+    leaf_noise: Any,
+    effort: Effort,
+    random_state: RandomState,
+    names: tuple[str, ...] | None,
+    progress: bool,
+    checkpoint: str | os.PathLike[str] | None,
+) -> tuple[LearnedPosterior, list[tuple[str, type[Warning]]]]:
+    """Run the chains of one model; the second part is what to warn of."""
+    X_array, method, neighbors = how.X, how.method, how.neighbors
+    n, d = X_array.shape
+    latent = None if how.mixed is None else how.mixed.augmentation()
+    family = as_family(covariance, how.coordinates, d) if latent is None else unit_family(covariance, latent.unit)
+    learn_noise = isinstance(leaf_noise, str) and leaf_noise in (LEARN, ROBUST)
+    own_noise = learn_noise and leaf_noise == ROBUST
+    if own_noise and method == GREEDY:
+        raise InputError('leaf_noise="robust" is for sampled trees, got method="greedy". Use leaf_noise="learn".')
+    noise = None if learn_noise else check_leaf_noise(leaf_noise, n)
+    told = _check_learnable(X_array, family) if latent is None else []
+    settings = learn.Settings(effort.warmup, effort.thin, learn_noise, method == GREEDY, neighbors, own_noise)
+    if latent is not None:
+        settings = settings._replace(keep_latent=sparing(int(latent.drawn.sum()), effort.n_draws))
+
+    rng = as_generator(random_state)
+    file = (
+        None
+        if checkpoint is None
+        else Checkpoint(checkpoint, X_array, family, noise, settings, effort.n_chains, rng, latent)
+    )
+    chains = _chains(X_array, family, noise, settings, effort, rng, latent)
+    if file is not None:
+        file.load(chains)
+    finished = running.run(
+        chains, effort.n_iter, how.n_jobs, progress, None if file is None else lambda: file.write(chains)
+    )
+    if min(chain.n_done for chain in chains) == 0:
+        raise KeyboardInterrupt
+    learned = _gather(X_array, chains, effort, names, method, finished, seed_of(random_state))
+    if learned.convergence is not None and learned.convergence.warnings:
+        from sklearn.exceptions import ConvergenceWarning  # slow to import
+
+        told += [(message, ConvergenceWarning) for message in learned.convergence.warnings]
+    if how.mixed is not None:
+        learned = learned._replace(mixed=how.mixed.with_draws(chains, len(learned.posterior)))
+    return learned, told
+
+
+def _pilot_seed(random_state: RandomState) -> RandomState:
+    """Return a seed for short chains that leaves that of the long ones as it is."""
+    return random_state.spawn(1)[0] if isinstance(random_state, np.random.Generator) else random_state
+
+
+def _chains(
+    X: Floats,
+    family: CovarianceFamily,
+    noise: Floats | None,
+    settings: learn.Settings,
+    effort: Effort,
+    rng: np.random.Generator,
+    latent: Augmentation | None,
+) -> list[Chain]:
+    starting, *seeds = rng.spawn(effort.n_chains + 1)
+    table = X if latent is None else latent.encoded.start
+    starts, near = learn.first_guesses(table, family, noise, effort.n_chains, starting, settings.heavy)
+    if latent is not None:
+        starts = [latent.begin(start, starting) for start in starts]
+    return [Chain(X, family, settings, start, near, seed, latent) for start, seed in zip(starts, seeds, strict=True)]
+
+
+def _check_neighbors(neighbors: Any, method: str, X: Floats) -> int:
+    if method != GREEDY:
+        raise InputError(f'neighbors is for method="greedy", got method={method!r}: chains look at near edges anyway.')
+    if np.isnan(X).any():
+        raise InputError("neighbors needs a table without missing entries. Fill them in, or leave neighbors out.")
+    return check_count(neighbors, "neighbors", at_least=1)
+
+
+def _check_learnable(X: Floats, family: CovarianceFamily) -> list[tuple[str, type[Warning]]]:
+    """Refuse what has no posterior before hours are spent on it; return what to warn of."""
+    n, d = X.shape
+    lowest, highest = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
+    constant = np.flatnonzero(lowest == highest)
+    if len(constant) == d:
+        raise InputError("X is constant in every column: there is nothing to learn from.")
+    if len(constant) and isinstance(family, Diagonal | HuangWand):
+        raise InputError(
+            f"X is constant in column(s) {', '.join(map(str, constant))}, whose variance cannot be learned. Drop them, "
+            'or use covariance="spherical".'
+        )
+    if isinstance(family, HuangWand) and n <= d:
+        told = (
+            f'covariance="wishart" learns a full ({d}, {d}) matrix from {n} rows: its prior decides much of it. '
+            'Consider "diagonal", "spherical", "factors", a kernel, or fewer columns.'
+        )
+        return [(told, UserWarning)]
+    return []
+
+
+def _gather(
+    X: Floats,
+    chains: Sequence[Chain],
+    effort: Effort,
+    names: tuple[str, ...] | None,
+    method: str,
+    finished: bool,
+    seed: int | None,
+) -> LearnedPosterior:
+    """Put the draws of all chains together; of chains that were stopped in warm-up, where they are."""
+    n_done = min(chain.n_done for chain in chains)
+    n_kept = min(len(chain.draws) for chain in chains)
+    draws = [chain.draws[:n_kept] if n_kept else [chain.draw()] for chain in chains]
+    warmup = effort.warmup if n_kept else n_done - 1
+    family, d = chains[0].family, X.shape[1]
+    trace = {name: np.array([chain.trace[name][:n_done] for chain in chains]) for name in chains[0].trace}
+    flat = [draw for each in draws for draw in each]
+    states = [family.from_values(draw.values, d) for draw in flat]
+    middle, noise = family.summarise(states), chains[0].now.leaf_noise
+    noises = np.array([[draw.leaf_noise] for draw in flat])
+    new = surprise = tails = None
+    if chains[0].settings.heavy:
+        laws = [draw.tails for draw in flat]
+        tails = np.array(laws)
+        leaf_noises = np.array([draw.own_noise for draw in flat])
+        noise = np.median(leaf_noises, axis=0)
+        new, surprise = row_noise.new_noises(laws, np.random.default_rng(0)), row_noise.surprise(leaf_noises, laws)
+    elif chains[0].settings.learn_noise:
+        noise = np.full(len(X), np.median(noises))
+        leaf_noises = np.broadcast_to(noises, (len(flat), len(X)))
+    else:
+        leaf_noises = np.broadcast_to(noise, (1 if isinstance(family, Fixed) else len(flat), len(X)))
+    if method == GREEDY:
+        flat, states, leaf_noises = flat[-1:], states[-1:], leaf_noises[-1:]
+    info = {
+        "version": __version__,
+        "method": GREEDY if method == GREEDY else "chain",
+        "n_chains": len(chains),
+        "warmup": warmup,
+        "thin": effort.thin,
+        "iterations": n_done,
+        "iterations_wanted": effort.n_iter,
+        "random_state": seed,
+    }
+    size = len(flat)
+    posterior = TreePosterior(
+        children=np.array([draw.children for draw in flat]),
+        times=np.array([draw.times for draw in flat]),
+        weights=np.full(size, 1.0 / size),
+        log_evidence=math.nan,
+        log_joint=np.array([draw.log_joint for draw in flat]),
+        ess_per_step=np.full(len(X) - 1, float(size)),
+        names=names,
+        info=info,
+    )
+    kept = {name: values[:, warmup:] for name, values in trace.items()}
+    convergence = None if method == GREEDY else diagnose(kept, posterior.children, len(chains))
+    return LearnedPosterior(
+        posterior,
+        middle,
+        noise,
+        np.array([state.compact() for state in (states[:1] if isinstance(family, Fixed) else states)]),
+        leaf_noises,
+        trace,
+        warmup,
+        *_completed(X, chains),
+        convergence,
+        finished,
+        new,
+        surprise,
+        tails,
+    )
+
+
+def _completed(X: Floats, chains: Sequence[Chain]) -> tuple[Floats, Floats]:
+    """X with posterior means in place of missing entries, and their standard deviations."""
+    spread = np.zeros_like(X)
+    if chains[0].now.missing is None:
+        return X, spread
+    parts = [chain.completed for chain in chains if chain.completed.n]
+    if not parts:
+        return learn.fill(
+            X, np.mean([chain.now.missing.expected for chain in chains if chain.now.missing], axis=0)
+        ), spread
+    weights = np.array([part.n for part in parts]) / sum(part.n for part in parts)
+    expected = np.tensordot(weights, np.array([part.expected for part in parts]), axes=1)
+    mean = np.tensordot(weights, np.array([part.mean for part in parts]), axes=1)
+    within = np.array([part.squares / part.n + (part.mean - mean) ** 2 for part in parts])
+    spread[np.isnan(X)] = np.sqrt(np.tensordot(weights, within, axes=1))
+    return learn.fill(X, expected), spread

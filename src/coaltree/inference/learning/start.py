@@ -1,0 +1,128 @@
+"""Where chains of the learner start: the covariance of the data, and greedy trees that differ."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from coaltree._arrays import Floats, SmallInts
+from coaltree.inference.greedy.build import build
+from coaltree.inference.greedy.neighbors import build_by_graph
+from coaltree.inference.greedy.rules import PEAK
+from coaltree.inference.moves.row_noise import FIRST_DF, Tails, first_noise
+from coaltree.inference.neighbors import nearest
+from coaltree.model import missing
+from coaltree.model.covariance import CovarianceFamily, State
+from coaltree.model.diffusion import pair_distances, refuse_copies
+from coaltree.model.family import diagonal_only
+from coaltree.tree import Tree
+
+Near = SmallInts
+
+# Near rows of every row: candidates of the greedy start, and where searches for an edge begin.
+N_NEAR = 12
+# The start of up to this many rows is the greedy tree of all pairs, of more that of near ones.
+ALL_PAIRS = 1500
+# Further chains start from rows moved by this fraction of the distance to the next.
+JITTER = 0.5
+
+
+class Unknowns(NamedTuple):
+    """One value of everything that is learned."""
+
+    tree: Tree
+    covariance: State
+    leaf_noise: Floats  # (n,)
+    missing: missing.Imputed | None = None  # entries of X that are NaN
+    cuts: Floats | None = None  # cutpoints of binary and ordinal columns, (C,); None of a table of numbers
+    tails: Tails | None = None  # of leaf noise, if every row has its own
+
+    @property
+    def noise_level(self) -> float:
+        """s₀: the noise that all rows have, or around which theirs scatters."""
+        return float(self.leaf_noise[0]) if self.tails is None else self.tails.scale
+
+    def with_noise_level(self, level: float) -> Unknowns:
+        """Return the same with all noise stretched to another s₀."""
+        if self.tails is None:
+            return self._replace(leaf_noise=np.full_like(self.leaf_noise, level))
+        stretched = (level / self.tails.scale) * self.leaf_noise
+        return self._replace(leaf_noise=stretched, tails=self.tails._replace(scale=level))
+
+
+def first_guess(X: Floats, family: CovarianceFamily, leaf_noise: Floats | None) -> Unknowns:
+    """Begin with the covariance of the data and the greedy tree by peaks."""
+    return first_guesses(X, family, leaf_noise, 1, np.random.default_rng(0))[0][0]
+
+
+def first_guesses(
+    X: Floats,
+    family: CovarianceFamily,
+    leaf_noise: Floats | None,
+    n_chains: int,
+    rng: np.random.Generator,
+    heavy: bool = False,
+) -> tuple[list[Unknowns], Near]:
+    """Where each chain starts, and the near rows of every row, (n, k).
+
+    All begin with the covariance of the data. The first has the greedy tree by peaks, the others the same of rows moved
+    at random by about half the way to the next row, so that their clades differ at every level. With `heavy` noise,
+    variances are those of the middle half of each column, and rows far from all others start with more noise.
+    """
+    # Learned noise starts at half the time by which half of the lineages are expected to have merged, 2/n.
+    noise = np.full(len(X), 1.0 / len(X)) if leaf_noise is None else leaf_noise
+    complete = not np.isnan(X).any()
+    variances = _middle_variances(X) if heavy else np.nanvar(X, axis=0)
+    if diagonal_only(family):
+        covariance = family.start(variances)
+    else:
+        whole = complete and not heavy
+        covariance = family.start(np.atleast_2d(np.cov(X, rowvar=False)) if whole else np.diag(variances))
+    rows = covariance.whiten(X if complete else _crudely_filled(X))
+    refuse_copies(rows, noise)
+    index, distance = nearest(rows, N_NEAR)
+    tails = None
+    if heavy:
+        tails = Tails(float(noise[0]), FIRST_DF)
+        noise = first_noise(distance[:, 0], tails.scale)
+    step = JITTER * np.sqrt(distance[:, :1] / rows.shape[1])
+    starts = []
+    for k in range(n_chains):
+        moved = rows if k == 0 else rows + step * rng.standard_normal(rows.shape)
+        near = (index, distance) if k == 0 else None
+        starts.append(Unknowns(apart(greedy_start(moved, noise, near)), covariance, noise, tails=tails))
+    if not complete:
+        sizes = covariance.variances()
+        starts = [start._replace(missing=missing.impute_columns(start.tree, X, sizes, noise, rng)) for start in starts]
+    return starts, index
+
+
+def _middle_variances(X: Floats) -> Floats:
+    """Variances (d,) of normal columns with the same quartiles; plain variances where these are equal."""
+    low, high = np.nanquantile(X, [0.25, 0.75], axis=0)
+    plain: Floats = np.nanvar(X, axis=0)
+    return np.where(high > low, np.minimum(((high - low) / 1.349) ** 2, plain), plain)
+
+
+def greedy_start(rows: Floats, noise: Floats, near: tuple[Near, Floats] | None, neighbors: int | None = None) -> Tree:
+    """The greedy tree by peaks: of all pairs where rows are few, else of near ones."""
+    if neighbors is None and len(rows) <= ALL_PAIRS:
+        return Tree(*build(pair_distances(rows), rows.shape[1], noise, PEAK))
+    return Tree(*build_by_graph(rows, noise, PEAK, neighbors or N_NEAR, near))
+
+
+def apart(tree: Tree) -> Tree:
+    """Part merges that are tied, as those of equal rows are: slices cannot move what has no room."""
+    steps = np.arange(1.0, tree.n_leaves)
+    return Tree(tree.children, tree.times + steps * (1e-9 * (tree.times[-1] + 1e-9) / tree.n_leaves), tree.names)
+
+
+def _crudely_filled(X: Floats) -> Floats:
+    """X with missing entries from near rows, compared on the columns they share; of many rows, means of columns."""
+    from sklearn.impute import KNNImputer  # slow to import
+
+    if len(X) <= ALL_PAIRS:
+        scale = np.maximum(np.nanstd(X, axis=0), 1e-300)
+        return np.asarray(KNNImputer(n_neighbors=3).fit_transform(X / scale) * scale)
+    return np.where(np.isnan(X), np.nanmean(X, axis=0), X)

@@ -1,0 +1,1 @@
+"""Moves that change one tree and leave its posterior invariant."""

@@ -1,0 +1,1 @@
+"""Where rows that are not in a tree would join it, and how probable they are."""

@@ -1,0 +1,464 @@
+"""New rows of a mixed table: their density, cluster, place, and what fills their gaps.
+
+A mixed table with draws of its latent coordinates: what fills in its gaps.
+
+How well a fit predicts each row of a mixed table from the others; see `posterior.loo` for what is estimated.
+
+A draw has coordinates and cutpoints too. What is seen of row i has, given those of the other rows, the density
+
+    f_i = p(x_i | T₋ᵢ, Z₋ᵢ, Φ, κ, s),
+
+its place in the tree and its own coordinates summed out (`posterior.mixed_places`); so p(x_i | X₋ᵢ) = 1 / E[1 / f_i] as
+for numbers. Gaps are summed out as well, and every row can be held out.
+
+Densities are of numbers in their own units and of levels, so models of the same table can be compared whatever they
+take its columns for. A model that takes values on a grid for exact could be right about them without bound. So it is
+asked for the probability of the whole cell, g_i, by the same weights: E[g_i / f_i] / E[1 / f_i], over the cell's width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from joblib import effective_n_jobs
+from scipy.special import logsumexp, ndtr, ndtri
+
+from coaltree._arrays import Floats, Ints, Singles, Words
+from coaltree.errors import InputError
+from coaltree.frame import as_frame
+from coaltree.inference.learning.chain import Chain
+from coaltree.inference.learning.latent import Augmentation
+from coaltree.inference.moves.row_noise import Tails
+from coaltree.inference.predictive.locate import Given, Places
+from coaltree.inference.predictive.loo import LeaveOneOut, noise_grid, one_noise, smooth
+from coaltree.inference.predictive.mass import Sites, make_sites
+from coaltree.inference.predictive.mixed_mass import Seen, look, weigh_row
+from coaltree.inference.predictive.predict import Attachment, pick, share_labels
+from coaltree.model import missing
+from coaltree.model.columns import CATEGORICAL, COUNT, KINDS, SKEWED, UNIT, ColumnModel, Columns, Encoded
+from coaltree.model.factorisations import DenseRoot
+from coaltree.model.guess import Guessed, guess_columns
+from coaltree.model.truncated import largest_probabilities
+from coaltree.posterior.ensemble import TreePosterior
+from coaltree.randomness import Stream, make_streams
+from coaltree.tree import Tree
+
+# Bytes for latent coordinates of all draws; of large tables not every draw has them.
+MOST_BYTES = 300_000_000
+# Simulations of all gaps, a draw, where Φ is full.
+N_REPEATS = 8
+# Quantiles of a standard normal, and their weights: means of what is monotone in a coordinate.
+NORMAL_POINTS: Floats = ndtri((np.arange(100) + 0.5) / 100)
+NORMAL_WEIGHTS: Floats = np.full(100, 0.01)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixed:
+    """Columns, the table on the latent scale, and draws of what is latent or missing."""
+
+    columns: Columns
+    values: Floats  # (n, J): cells, levels by their places, NaN where missing
+    notes: tuple[str, ...]
+    encoded: Encoded
+    index: Ints = field(
+        default_factory=lambda: np.empty(0, dtype=np.int64)
+    )  # (K,): trees of the posterior whose draws are here
+    # (K, entries): the NaN of encoded.X
+    latent: Singles = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
+    cuts: Floats = field(default_factory=lambda: np.empty((0, 0)))  # (K, C)
+
+    def augmentation(self) -> Augmentation | None:
+        """Return what a chain needs; None if every entry is seen exactly."""
+        return Augmentation(self.columns, self.encoded) if np.isnan(self.encoded.X).any() else None
+
+    def with_draws(self, chains: Sequence[Chain], n_trees: int) -> Mixed:
+        """Return the same with the draws of chains, in the order of the posterior's trees."""
+        if not np.isnan(self.encoded.X).any():
+            return self
+        draws = [draw for chain in chains for draw in (chain.draws or [chain.draw()])][-n_trees:]
+        kept = [k for k, draw in enumerate(draws) if draw.latent is not None and draw.cuts is not None]
+        if not kept:  # a single greedy tree, whose own draw was not kept
+            draws[-1] = chains[-1].draw()
+            kept = [len(draws) - 1]
+        latent = np.array([draws[k].latent for k in kept])
+        return replace(self, index=np.array(kept), latent=latent, cuts=np.array([draws[k].cuts for k in kept]))
+
+    def table(self, k: int) -> Floats:
+        """Return all coordinates of the kth draw, (n, D)."""
+        Z = self.encoded.X.copy()
+        Z[np.isnan(Z)] = self.latent[k]
+        return Z
+
+    def draw(self, k: int, completed: Floats) -> tuple[int, Floats, Floats]:
+        """Return of the kth draw the tree's place in the posterior, coordinates (n, D), and cutpoints.
+
+        Where nothing is drawn every tree has the coordinates of the table, `completed`.
+        """
+        return (int(self.index[k]), self.table(k), self.cuts[k]) if len(self.index) else (k, completed, np.zeros(0))
+
+    def impute(
+        self, posterior: TreePosterior, covariances: Floats, leaf_noises: Floats
+    ) -> tuple[Floats, dict[int, Floats]]:
+        """Cells with gaps filled in, (n, J), and by unit column with gaps the probability of each level, (gaps, L).
+
+        A number is filled in by its mean, rounded where its column is; a level by the likeliest.
+        """
+        filled, probability = self.values.copy(), {}
+        for j, expected in self.expect(posterior, covariances, leaf_noises).items():
+            gap = np.isnan(self.values[:, j])
+            if self.columns.models[j].kind in UNIT:
+                probability[j] = expected
+                filled[gap, j] = expected.argmax(axis=1)
+            else:
+                filled[gap, j] = settled(self.columns, j, expected[:, 0])
+        return filled, probability
+
+    def expect(self, posterior: TreePosterior, covariances: Floats, leaf_noises: Floats) -> dict[int, Floats]:
+        """By column with gaps: probabilities of levels at them, (gaps, L), or means of numbers, (gaps, 1).
+
+        Means over draws of what is expected of a row given all coordinates of the others, and its own that are seen.
+        """
+        gaps, models = np.isnan(self.values), self.columns.models
+        unknown, unseen = np.isnan(self.encoded.start), gaps.any(axis=1)
+        sums: dict[int, Any] = {j: 0.0 for j in range(len(models)) if gaps[:, j].any()}
+        rng = np.random.default_rng(0)
+        for k in range(len(self.latent)) if sums else ():
+            m, Z, cuts = self.draw(k, self.encoded.X)
+            phi, noise = covariances[m % len(covariances)], leaf_noises[m % len(leaf_noises)]
+            centre, spread = _given_others(posterior[m], Z, np.asarray(noise, dtype=np.float64))
+            if phi.ndim == 1:
+                for j in sums:
+                    here, own = self.columns.coordinates(j), gaps[:, j]
+                    deviation = np.sqrt(spread[own] * phi[here.start])
+                    sums[j] = sums[j] + _expected(
+                        models[j], centre[own, here], deviation, cuts[self.columns.cuts_of(j)]
+                    )
+                continue
+            # Under a full Φ by simulation.
+            rows = np.where(unknown, np.nan, Z)[unseen]
+            for _ in range(N_REPEATS):
+                full = rows.copy()
+                precision = DenseRoot.of(phi).precision
+                full[np.isnan(rows)] = missing.impute_rows(rows, centre[unseen], spread[unseen], precision, rng).drawn
+                cells = self.columns.decode(full, cuts)
+                for j in sums:
+                    own = cells[gaps[unseen, j], j]
+                    levels = np.arange(max(models[j].n_levels, 1))
+                    found = own[:, None] == levels if models[j].n_levels else own[:, None]
+                    sums[j] = sums[j] + found / N_REPEATS
+        return {j: total / len(self.latent) for j, total in sums.items()}
+
+
+def _given_others(tree: Tree, Z: Floats, leaf_noise: Floats) -> tuple[Floats, Floats]:
+    """Mean (n, D) and variance over Φ (n,) of each row given the others."""
+    sites, n = make_sites(tree, Z, leaf_noise), tree.n_leaves
+    return sites.above_mean[:n], sites.above[:n] + leaf_noise
+
+
+def _expected(model: ColumnModel, centre: Floats, deviation: Floats, cuts: Floats) -> Floats:
+    """Probabilities of levels, (n, L), or the mean of a number, (n, 1), of coordinates N(centre, deviation² I)."""
+    if model.kind == CATEGORICAL:
+        found = np.empty((len(centre), model.n_levels))
+        largest_probabilities(centre @ model.corners.T, deviation, found)
+        return np.asarray(found / found.sum(axis=1, keepdims=True))
+    if model.n_levels:
+        below = ndtr((cuts - centre) / deviation[:, None])
+        return np.asarray(np.diff(below, axis=1, prepend=0.0, append=1.0), dtype=np.float64)
+    if model.kind in (COUNT, SKEWED):
+        points = (centre + deviation[:, None] * NORMAL_POINTS).ravel()
+        return model.backward(points).reshape(len(centre), -1) @ NORMAL_WEIGHTS[:, None]
+    return np.asarray(model.centre + model.scale * centre, dtype=np.float64)
+
+
+def settled(columns: Columns, j: int, means: Floats) -> Floats:
+    """Means of cells as cells of their column: whole where it counts, on its grid where it is rounded."""
+    model = columns.models[j]
+    if model.kind == "count":
+        return np.rint(means)
+    return model.backward((means - model.centre) / model.scale) if model.kind == "rounded" else means
+
+
+def as_mixed(X: Any, columns: Any) -> Mixed:
+    """Return a table with what its columns are taken for."""
+    guessed = columns if isinstance(columns, Guessed) else guess_columns(as_frame(X), columns)
+    if len(guessed.values) < 2:
+        raise InputError(f"X must have at least 2 rows to build a tree, got {len(guessed.values)}.")
+    return Mixed(guessed.columns, guessed.values, guessed.notes, guessed.columns.encode(guessed.values))
+
+
+def sparing(n_entries: int, n_draws: int) -> int:
+    """Return of how many draws one keeps its latent coordinates, so that all of them fit into MOST_BYTES."""
+    return max(1, -(-4 * n_entries * n_draws // MOST_BYTES))
+
+
+def restore_mixed(models: Any, notes: Any, arrays: dict[str, Any]) -> Mixed | None:
+    """Return what a file holds of a mixed table; None if it holds none."""
+    if models is None:
+        return None
+    columns = Columns(tuple(map(_restored, models)))
+    values = np.ascontiguousarray(arrays["values"], dtype=np.float64)
+    if values.ndim != 2 or values.shape[1] != len(columns.models):
+        raise InputError(f"mixed/values must have {len(columns.models)} columns, got shape {values.shape}.")
+    encoded = columns.encode(values)
+    index, latent, cuts = arrays["index"].astype(np.int64), arrays["latent"], arrays["cuts"]
+    n_drawn, n_cuts = int(np.isnan(encoded.X).sum()), int(columns.first_cut[-1])
+    if len(index) and (latent.shape != (len(index), n_drawn) or cuts.shape != (len(index), n_cuts)):
+        raise InputError(f"mixed/latent must be ({len(index)}, {n_drawn}), got {latent.shape}.")
+    return Mixed(columns, values, tuple(map(str, notes)), encoded, index, latent.astype(np.float32), cuts)
+
+
+def _restored(content: Any) -> ColumnModel:
+    """A column's model from its JSON; lists were tuples."""
+    kept: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+    kept["knots"] = tuple(tuple(knot) for knot in kept.get("knots", ()))
+    model = ColumnModel(**kept)
+    if model.kind not in KINDS or (model.kind in UNIT and model.n_levels < 2):
+        raise InputError(f"column {model.name!r} must be of a known kind, got {model.kind!r}.")
+    return model
+
+
+# Trees that new rows are placed in: of small tables, and of those with more than MANY rows.
+MOST_TREES, FEW_TREES, MANY = 50, 10, 2000
+# Of more leaves than this, only edges above and beside the ancestors of near rows are looked at.
+EXACT, N_NEAR = 600, 24
+# Draws of a row's coordinates, of all trees together.
+N_DRAWS = 200
+
+
+class _Draw(NamedTuple):
+    """A tree and all that goes with it."""
+
+    tree: Tree
+    table: Floats  # (n, D)
+    cuts: Floats
+    phi: Floats  # (D, D), or the variances (D,)
+    noise: float  # of a new row
+    sites: Sites
+
+
+class NewRows:
+    """Cells of new rows (B, J), seen by the draws of a fit."""
+
+    def __init__(
+        self,
+        mixed: Mixed,
+        posterior: TreePosterior,
+        covariances: Floats,
+        leaf_noises: Floats,
+        new_noises: Floats | None,
+        completed: Floats,
+        cells: Floats,
+        n_jobs: int | None,
+    ) -> None:
+        self.mixed, self.posterior, self.cells, self.n_jobs = mixed, posterior, cells, n_jobs
+        self.covariances, self.leaf_noises, self.completed = covariances, leaf_noises, completed
+        self.new_noises = new_noises
+        n_kept = len(mixed.index) or len(posterior)
+        most = min(n_kept, FEW_TREES if posterior.n_leaves > MANY else MOST_TREES)
+        self.used = np.unique(np.linspace(0, n_kept - 1, most).round().astype(int))
+
+    def log_density(self) -> Floats:
+        """log p(row | table), (B,): density of numbers in their own units, probability of texts."""
+        log_p, _ = self._average(lambda draw, places, drawn: np.empty(0))
+        return np.asarray(log_p + self.mixed.columns.log_units(self.cells), dtype=np.float64)
+
+    def label_probabilities(self, labels: Ints) -> Floats:
+        """Probability of every label for each row, (B, K)."""
+        n_labels = int(labels.max()) + 1
+
+        def summarise(draw: _Draw, places: Places, drawn: Floats) -> Floats:
+            table = np.zeros((2 * draw.tree.n_leaves - 1, n_labels))
+            share_labels(draw.tree.children, labels, 0, table)
+            return places.probability @ table[places.node]
+
+        return np.asarray(self._average(summarise)[1], dtype=np.float64)
+
+    def impute(self) -> tuple[Floats, dict[int, Floats]]:
+        """Cells with gaps filled in, (B, J), and by column with levels and gaps the probabilities (gaps, L)."""
+        columns = self.mixed.columns
+        first = np.cumsum([0, *(max(model.n_levels, 1) for model in columns.models)])
+
+        def summarise(draw: _Draw, places: Places, drawn: Floats) -> Floats:
+            cells = columns.decode(drawn, draw.cuts)
+            out = np.zeros(first[-1])
+            for j, model in enumerate(columns.models):
+                if model.n_levels:
+                    out[first[j] : first[j + 1]] = np.bincount(cells[:, j].astype(int), minlength=model.n_levels)
+                else:
+                    out[first[j]] = cells[:, j].sum()
+            return out / len(cells)
+
+        means = self._average(summarise, max(N_DRAWS // len(self.used), 1))[1]
+        filled, probability = self.cells.copy(), {}
+        for j, model in enumerate(columns.models):
+            gap = np.isnan(self.cells[:, j])
+            own = means[gap, first[j] : first[j + 1]]
+            if model.n_levels and gap.any():
+                probability[j] = own
+                filled[gap, j] = own.argmax(axis=1)
+            else:
+                filled[gap, j] = settled(columns, j, own[:, 0])
+        return filled, probability
+
+    def attach(self, tree: Tree, given: Given, n_places: int) -> Attachment:
+        """Find the likeliest edges of one tree over the mean coordinates for each row."""
+        n_places = min(n_places, 2 * tree.n_leaves - 1)
+        shape = (len(self.cells), n_places)
+        found = Attachment(np.empty(shape, dtype=np.int64), np.empty(shape), np.empty(shape))
+        cuts = self.mixed.cuts.mean(axis=0) if len(self.mixed.cuts) else np.zeros(0)
+        noise = float(np.median(given.leaf_noise))
+        sites = make_sites(tree, self.completed, np.asarray(given.leaf_noise, dtype=float))
+        draw = _Draw(tree, self.completed, cuts, given.covariance, noise, sites)
+        streams = make_streams(np.random.default_rng(0), len(self.cells))
+        for b, places in enumerate(self._places(draw, streams, 0)):
+            pick(tree.node_times(), places[0], 0, found.node[b], found.probability[b], found.time[b])
+        return found
+
+    def _places(self, draw: _Draw, streams: Words, n_draws: int) -> list[tuple[Places, Floats]]:
+        columns, out = self.mixed.columns, []
+        for cells, stream in zip(self.cells, streams, strict=True):
+            seen = look(columns, cells, draw.cuts, draw.phi, draws=n_draws > 0)
+            edges = edges_for(seen, draw.tree, draw.table)
+            out.append(weigh_row(draw.sites, seen, draw.noise, edges, n_draws, stream))
+        return out
+
+    def _average(self, summarise: Callable[[_Draw, Places, Floats], Floats], n_draws: int = 0) -> tuple[Floats, Any]:
+        """log p(x | X), (B,), and the mean of a summary over trees given x, (B, K)."""
+
+        def work(step: int) -> tuple[Floats, Floats]:
+            k = int(self.used[step])
+            draw = self._draw(k)
+            # A stream for each row and tree, whichever thread takes it.
+            streams = make_streams(np.random.default_rng([k]), len(self.cells))
+            found = self._places(draw, streams, n_draws)
+            values = np.array([summarise(draw, places, drawn) for places, drawn in found])
+            return np.array([places.log_density[0] for places, _ in found]), values
+
+        total: Floats = np.full(len(self.cells), -np.inf)
+        mean: Any = 0.0
+        with ThreadPoolExecutor(min(effective_n_jobs(self.n_jobs), len(self.used))) as pool:
+            for log_weight, value in pool.map(work, range(len(self.used))):
+                after = np.logaddexp(total, log_weight)
+                mean = mean * np.exp(total - after)[:, None] + value * np.exp(log_weight - after)[:, None]
+                total = after
+        return total - math.log(len(self.used)), mean
+
+    def _draw(self, k: int) -> _Draw:
+        m, table, cuts = self.mixed.draw(k, self.completed)
+        leaf_noise = np.asarray(self.leaf_noises[m % len(self.leaf_noises)], dtype=float)
+        noise = float(np.median(leaf_noise) if self.new_noises is None else self.new_noises[m])
+        sites = make_sites(self.posterior[m], table, leaf_noise)
+        return _Draw(self.posterior[m], table, cuts, self.covariances[m % len(self.covariances)], noise, sites)
+
+
+def edges_for(seen: Seen, tree: Tree, table: Floats) -> Ints:
+    """Edges of a tree over coordinates (n, D) that a row may join: all, or of many leaves those around near rows."""
+    if tree.n_leaves <= EXACT:
+        return np.arange(2 * tree.n_leaves - 1)
+    n_seen, scale = seen.n_seen, seen.scale if seen.scale.size else np.sqrt((seen.factor**2).sum(axis=1))
+    exact = ~np.isnan(seen.value[:n_seen])
+    low, high = (np.where(exact, seen.value[:n_seen], bound[:n_seen]) for bound in (seen.low, seen.high))
+    rows = table @ seen.maps.T
+    distance = (((rows[:, :n_seen] - np.clip(rows[:, :n_seen], low, high)) / scale[:n_seen]) ** 2).sum(axis=1)
+    for first, last, level in seen.blocks:
+        utility = rows[:, first:last]
+        distance += (utility.max(axis=1) - utility[:, level]) ** 2
+    return _around(np.argpartition(distance, N_NEAR)[:N_NEAR], tree.parents(), tree.children)
+
+
+def _around(near: Ints, parents: Ints, children: Ints) -> Ints:
+    """Edges above near leaves, above all their ancestors, and above the siblings of those."""
+    n = len(children) + 1
+    found = set(near.tolist())
+    for leaf in near.tolist():
+        node = int(parents[leaf])
+        while node not in found:
+            found.add(node)
+            if node == 2 * n - 2:
+                break
+            node = int(parents[node])
+    beside = [child for node in found if node >= n for child in children[node - n].tolist()]
+    return np.array(sorted(found.union(beside)), dtype=np.int64)
+
+
+# So many rows are held out, of very many rows fewer, and so many draws asked; of rows with a noise of their own half.
+MOST_ROWS, FEWEST_ROWS, MOST_LEAVES = 100, 30, 300_000
+MOST_DRAWS = 60
+
+
+def leave_one_out(
+    mixed: Mixed,
+    posterior: TreePosterior,
+    completed: Floats,
+    covariances: Floats,
+    leaf_noises: Floats,
+    tails: Floats | None = None,
+) -> LeaveOneOut:
+    """Leave-one-out densities of rows of a mixed table under a posterior by chains."""
+    columns, cells = mixed.columns, mixed.values
+    rows = np.flatnonzero(~np.isnan(cells).all(axis=1))
+    n_rows = min(max(MOST_LEAVES // len(cells), FEWEST_ROWS), MOST_ROWS)
+    if len(rows) > n_rows:
+        rows = np.sort(np.random.default_rng(0).choice(rows, n_rows, replace=False))
+    if len(rows) < 2 or len(cells) < 3:
+        raise InputError("leave-one-out needs at least three rows, two of which have a value.")
+    n_kept = len(mixed.index) or len(posterior)
+    n_chains = int(posterior.info.get("n_chains", 1))
+    n_chains = n_chains if n_kept % n_chains == 0 else 1
+    most = MOST_DRAWS if tails is None else MOST_DRAWS // 2
+    per_chain = n_kept // n_chains
+    kept = np.unique(np.linspace(0, per_chain - 1, min(per_chain, -(-most // n_chains))).astype(int))
+    log_f = np.empty((len(rows), n_chains, len(kept)))
+    coarse = any(model.cell and not model.is_drawn for model in columns.models)
+    log_g = np.empty_like(log_f) if coarse else None
+    for place in np.ndindex(log_f.shape[1:]):
+        k = place[0] * per_chain + int(kept[place[1]])
+        m, table, cuts = mixed.draw(k, completed)
+        tree, phi = posterior[m], covariances[m % len(covariances)]
+        noise = np.asarray(leaf_noises[m % len(leaf_noises)], dtype=np.float64)
+        # Half the dimension: steps between noises as wide as what d coordinates, seen in part, can tell apart.
+        law = (
+            one_noise(noise)
+            if tails is None
+            else noise_grid(Tails(*tails[m].tolist()), float(noise.max()), max(columns.d // 2, 1))
+        )
+        streams = make_streams(np.random.default_rng([m]), len(rows))
+        for h, row in enumerate(rows.tolist()):
+            others = np.delete(np.arange(len(cells)), row)
+            rest = without(tree, row)
+            sites = make_sites(rest, table[others], noise[others])
+            seen = look(columns, cells[row], cuts, phi, recorded=False)
+            edges = edges_for(seen, rest, table[others])
+            log_f[(h, *place)] = _log_mass(sites, seen, edges, law, streams[h])
+            if log_g is not None:
+                as_cells = look(columns, cells[row], cuts, phi)
+                log_g[(h, *place)] = _log_mass(sites, as_cells, edges, law, streams[h])
+    log_f += columns.log_units(cells[rows], recorded=False)[:, None, None]
+    if log_g is not None:
+        log_g += columns.log_units(cells[rows])[:, None, None]
+    return smooth(log_f, rows, len(cells), log_g)
+
+
+def _log_mass(sites: Sites, seen: Seen, edges: Ints, law: tuple[Floats, Floats], stream: Stream) -> float:
+    """Log density of a row over all places, and over the law of its noise."""
+    terms = [
+        weight + float(weigh_row(sites, seen, float(noise), edges, 0, stream)[0].log_density[0])
+        for noise, weight in zip(*law, strict=True)
+    ]
+    return terms[0] if len(terms) == 1 else float(logsumexp(terms))
+
+
+def without(tree: Tree, leaf: int) -> Tree:
+    """Return the tree without one leaf; later leaves and merges move up by one."""
+    n, parents = tree.n_leaves, tree.parents()
+    merge = int(parents[leaf])
+    pair = tree.children[merge - n]
+    sibling = int(pair[0] + pair[1]) - leaf
+    children = np.delete(np.where(tree.children == merge, sibling, tree.children), merge - n, axis=0)
+    children = children - (children > leaf) - (children > merge)
+    return Tree(children, np.delete(tree.times, merge - n))

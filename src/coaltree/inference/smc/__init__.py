@@ -1,0 +1,1 @@
+"""Sequential Monte Carlo over trees, at a given covariance and leaf noise."""
