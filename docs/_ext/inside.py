@@ -28,7 +28,7 @@ ROOT_MEANING = "What every stage shares: the tree, formats, reading, checks, ran
 
 WALKS = {
     "table": (
-        "coaltree.cli.cluster.run",
+        "coaltree.results.clustering.cluster",
         "coaltree.reading.read_frame",
         "coaltree.model.guess.guess_columns",
         "coaltree.estimators.clustering.CoalescentClustering.fit",
@@ -44,7 +44,7 @@ WALKS = {
     "events": (
         "coaltree.records.config.load_config",
         "coaltree.records.study.run_study",
-        "coaltree.records.intake.import_into",
+        "coaltree.records.importer.import_into",
         "coaltree.records.cohort.build_cohort",
         "coaltree.records.labels.build_labels",
         "coaltree.records.features.count_codes",

@@ -7,8 +7,8 @@ r"""The prior of intercepts and coefficients.
 
 A flat prior at the root gives differences between leaves their density and leaves their common level free. Giving that
 level, as the plain mean β̄, a prior of its own makes the joint proper, and because β̄ has nothing to do with tree, Φ and
-s₀, the conditionals of those three are what they are under a flat root: `inference.learning.chain` draws them as it does
-for a table. A prior N(0, cΦ) on the root itself would enter every tree move. Its width τ is learned, so that what
+s₀, the conditionals of those three are what they are under a flat root: `inference.learning.chain` draws them as it
+does for a table. A prior N(0, cΦ) on the root itself would enter every tree move. Its width τ is learned, so that what
 all outcomes share is shrunk as ridge regression shrinks, by as much as the data ask for. One outcome alone has no
 differences: what is left is β ~ N(0, τ² I).
 
