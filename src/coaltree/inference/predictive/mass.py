@@ -4,8 +4,8 @@ A new lineage meets each live lineage at rate 1, so given the tree it joins the 
 
     f(a, t) = exp(−Λ(t)) N(x; μ(a, t), v(a, t) Φ),   Λ′(t) = number of live lineages,
 
-where the tree expects μ at that place and v adds the new point's own way to it (`inference.moves.edge_density`). The sum
-over edges of ∫ f dt is p(x | X, tree), since the coalescent of n + 1 leaves restricted to n is that of n.
+where the tree expects μ at that place and v adds the new point's own way to it (`inference.moves.edge_density`). The
+sum over edges of ∫ f dt is p(x | X, tree), since the coalescent of n + 1 leaves restricted to n is that of n.
 
 Messages are convex combinations of rows, so all distances between the new point and messages follow from its distances
 to the rows by |z − (1 − ω)x − ωy|² = (1 − ω)|z − x|² + ω|z − y|² − ω(1 − ω)|x − y|²: the dimension is paid for once,
