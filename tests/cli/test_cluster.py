@@ -250,6 +250,7 @@ def test_greedy_tree_of_an_incomplete_table(tmp_path):
     )
     assert "There is one tree only" in report
     assert "no supports: one greedy tree" in report
+    assert "Who belongs together" not in report  # one tree has no probabilities
     _, support = formats.newick_with_support(newick)
     assert np.isnan(support).all()
     assert "posterior=" not in annotated

@@ -192,7 +192,8 @@ def clustering_page(result: ClusteringResult) -> Page:
     if result.told is not None:
         blocks = column_blocks(result.told, result.tree, result.support, result.clusters)
         page.section("What sets them apart", *blocks)
-    page.section("Who belongs together", *_together_blocks(result))
+    if len(result.posterior) > 1:
+        page.section("Who belongs together", *_together_blocks(result))
     page.section("How certain is this", *_diagnostic_blocks(result))
     if result.compared is not None or result.surprise is not None:
         page.section("Does the model fit", *fit_blocks(result.compared, result.surprise, result.tree))
@@ -366,8 +367,8 @@ def _n_supported(result: ClusteringResult) -> int | str:
 def _verdict(result: ClusteringResult) -> Block:
     if len(result.posterior) == 1:
         return note(
-            "There is one tree only, so there are no supports, nothing here shows uncertainty, and the matrix above is "
-            "certain by construction. Sample trees to learn what to believe.",
+            "There is one tree only, so there are no supports and nothing here shows uncertainty. Sample trees to learn "
+            "what to believe.",
             kind="warning",
         )
     if result.warnings:
