@@ -29,9 +29,10 @@ from benchmarks.regression import load as load_npz
 from coaltree.estimators.probit import CoalescentProbit
 from coaltree.regression import stacking
 from coaltree.regression.baselines import BASELINES
-from coaltree.regression.comparison import Comparison, Table
+from coaltree.regression.comparison import Comparison
 from coaltree.regression.folds import stratified_folds
 from coaltree.regression.penalised import crossfit_ridge
+from coaltree.rows import Rows
 
 AUTO, LINEAR, SAME = "coalescent, auto", "coalescent, linear", "ridge, same columns"
 PEERS = ("wide_ridge", "multi_forest", "boosting", "classifier_chain", "ridge_stack")
@@ -219,7 +220,7 @@ def losses(found: Comparison) -> np.ndarray:
 
 
 def table(found: Comparison, gaps: dict[str, list[float]]) -> str:
-    loss, rows = losses(found), Table()
+    loss, rows = losses(found), Rows()
     resampled = np.nanmean(found.resampled_auroc, axis=1)
     for m, method in enumerate(found.methods):
         difference = loss[0] - loss[m]
@@ -242,7 +243,7 @@ def table(found: Comparison, gaps: dict[str, list[float]]) -> str:
 
 
 def overall(gaps: dict[str, list[float]]) -> str:
-    rows = Table()
+    rows = Rows()
     for method in (LINEAR, SAME, *PEERS):
         areas, losses = gaps.get(method, [np.nan]), gaps.get(f"{method} loss", [np.nan])
         rows.append(

@@ -27,8 +27,9 @@ import coaltree as ct
 from coaltree.estimators.probit import CoalescentProbit
 from coaltree.regression import scores
 from coaltree.regression.baselines import BASELINES
-from coaltree.regression.comparison import Table, compare
+from coaltree.regression.comparison import compare
 from coaltree.regression.prior import DF, INTERCEPT_SD
+from coaltree.rows import Rows
 
 OURS = "coalescent"
 N_TRAIN, N_TEST, N_OUTCOMES, N_FEATURES = 2_000, 20_000, 20, 25
@@ -136,7 +137,7 @@ def simulated(options: argparse.Namespace) -> list[str]:
     runs = Parallel(n_jobs=options.jobs)(delayed(run_replicate)(seed, options) for seed in range(options.replicates))
     rate = np.array([run["rate"] for run in runs])
     area = {name: np.array([run[name]["auroc"] for run in runs]) for name in models(options)}
-    rows = Table()
+    rows = Rows()
     for name, values in area.items():
         gain = (area[OURS] - values).mean(axis=1)
         row = {"method": name, "mean AUC": float(values.mean()), "difference": float(gain.mean())}
@@ -206,7 +207,7 @@ def real(name: str, options: argparse.Namespace) -> list[str]:
 
 def _table(found: Any, columns: Sequence[int] | None) -> str:
     gaps = {row["method"]: row for row in found.differences(OURS, columns, mean_only=True)}
-    rows = Table()
+    rows = Rows()
     for row in found.summary(columns):
         gap = gaps.get(row["method"])
         rows.append(

@@ -7,7 +7,8 @@ from sklearn.ensemble import RandomForestClassifier
 
 from coaltree.regression import scores
 from coaltree.regression.baselines import BASELINES
-from coaltree.regression.comparison import Comparison, Table, compare
+from coaltree.regression.comparison import Comparison, compare
+from coaltree.rows import Rows
 from tests.seeds import seed
 
 
@@ -200,11 +201,11 @@ def test_models_of_scikit_learn(data):
 
 
 def test_table_formats(tmp_path):
-    table = Table([{"name": "a|b", "value": 0.123456, "n": 3}, {"name": "c", "value": float("nan"), "n": 4}])
+    table = Rows([{"name": "a|b", "value": 0.123456, "n": 3}, {"name": "c", "value": float("nan"), "n": 4}])
     assert table.to_csv(tmp_path / "t.csv") == "name,value,n\na|b,0.123456,3\nc,,4\n"
     assert (tmp_path / "t.csv").read_text() == table.to_csv()
     assert table.to_markdown(2).splitlines()[2] == "| a\\|b | 0.12 | 3 |"
-    assert Table().to_csv() == Table().to_markdown() == ""
+    assert Rows().to_csv() == Rows().to_markdown() == ""
     pandas = pytest.importorskip("pandas")
     assert isinstance(table.to_dataframe(), pandas.DataFrame)
     assert list(table.to_dataframe().columns) == ["name", "value", "n"]

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coaltree as ct
-from coaltree.regression.comparison import Comparison, Table
+from coaltree.regression.comparison import Comparison
 from coaltree.regression.fit import fit_probit
 from coaltree.report import blocks
 from coaltree.report.clustering import ClusteringResult, clustering_page
 from coaltree.report.page import Page
 from coaltree.report.regression import OURS, RegressionResult, regression_page
+from coaltree.rows import Rows
 from tests.reference.posteriors import noisy_posterior
 
 NASTY = (
@@ -176,8 +177,8 @@ def study(labels, probit, folder):
     result = StudyResult(
         config=replace(load_config(file), title=labels[4]),
         attrition=tuple(attrition_table([(labels[5], 100), (labels[6], 80)]) for _ in thresholds),
-        outcomes=Table({"outcome": name, "codes": labels[7], **dict.fromkeys(columns, 20)} for name in outcomes),
-        factors=Table([{"factor": 1, "codes": labels[8]}]),
+        outcomes=Rows({"outcome": name, "codes": labels[7], **dict.fromkeys(columns, 20)} for name in outcomes),
+        factors=Rows([{"factor": 1, "codes": labels[8]}]),
         cross_validation=found,
         temporal=found,
         tree=ct.Tree(fit.tree.children, fit.tree.times, outcomes),

@@ -43,7 +43,8 @@ from coaltree.records.review import (
     summary_rows,
     table_one,
 )
-from coaltree.regression.comparison import Comparison, Table
+from coaltree.regression.comparison import Comparison
+from coaltree.rows import Rows
 from coaltree.tree import Tree
 
 KIND = "coaltree.RecordsModel"
@@ -236,7 +237,7 @@ class Application:
     ----------
     model : TravellingModel
         The model.
-    attrition : Table
+    attrition : Rows
         Rule, subjects left, subjects removed.
     comparison : Comparison, optional
         External validation; None if no outcome can be judged.
@@ -250,15 +251,15 @@ class Application:
     threshold: str
     source: str
     n_subjects: int
-    attrition: Table
-    outcomes: Table
+    attrition: Rows
+    outcomes: Rows
     comparison: Comparison | None
     review: Review
     known_codes: tuple[int, int]
     notes: tuple[str, ...]
     scores: Path
 
-    def tables(self, level: float = 0.95) -> dict[str, Table]:
+    def tables(self, level: float = 0.95) -> dict[str, Rows]:
         """Return every table by the name of its file."""
         found = {"attrition": self.attrition, "outcomes": self.outcomes, "table-one": self.review.table_one}
         if self.comparison is not None:
@@ -343,7 +344,7 @@ def apply_model(
         Review(
             table_one([period_group(period)], found.outcomes.names),
             outcome_curves(comparison, PROBIT, level, comparison.seed) if judged else (),
-            subgroup_rows(comparison, PROBIT, labels.cohort, female, level) if judged else Table(),
+            subgroup_rows(comparison, PROBIT, labels.cohort, female, level) if judged else Rows(),
             driver_rows(
                 found.outcomes.names, found.info["regressors"], found.arrays["coef"], found.arrays["coef_draws"], level
             ),
@@ -391,6 +392,6 @@ def _write_scores(file: Path, cohort: Cohort, model: TravellingModel, probabilit
     return file
 
 
-def _with_training(rows: Table, model: TravellingModel) -> Table:
+def _with_training(rows: Rows, model: TravellingModel) -> Rows:
     """Add the numbers of events that the model was trained on."""
-    return Table({**row, "events in training": model.info["training"]["events"].get(row["outcome"])} for row in rows)
+    return Rows({**row, "events in training": model.info["training"]["events"].get(row["outcome"])} for row in rows)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coaltree._arrays import Bools, Floats
-from coaltree.regression.comparison import Table
+from coaltree.rows import Rows
 
 FEWEST = 11  # the smallest number of patients that is shown
 MOST_DIGITS = 3  # after the point of a score
@@ -120,7 +120,7 @@ def outcome_digits(Y: Floats) -> list[int | None]:
     return [score_digits(int(np.nansum(y == 1.0)), int(np.nansum(y == 0.0))) for y in Y.T]
 
 
-def attrition_table(steps: Sequence[tuple[str, int]], earlier: Sequence[tuple[str, int]] = ()) -> Table:
+def attrition_table(steps: Sequence[tuple[str, int]], earlier: Sequence[tuple[str, int]] = ()) -> Rows:
     """Return rule, subjects left and subjects removed; rules that remove 1 to 10 subjects are merged with others.
 
     So are rules after which 1 to 10 more or fewer are left than after the same rule of an `earlier` threshold: who
@@ -140,11 +140,9 @@ def attrition_table(steps: Sequence[tuple[str, int]], earlier: Sequence[tuple[st
         text, n = shown.pop()
         shown[-1] = (f"{shown[-1][0]}; {text}", n)
     previous = [shown[0][1], *(n for _, n in shown[:-1])]
-    return Table(
-        {"rule": text, "left": n, "removed": last - n} for (text, n), last in zip(shown, previous, strict=True)
-    )
+    return Rows({"rule": text, "left": n, "removed": last - n} for (text, n), last in zip(shown, previous, strict=True))
 
 
-def attrition_tables(thresholds: Sequence[Sequence[tuple[str, int]]]) -> tuple[Table, ...]:
+def attrition_tables(thresholds: Sequence[Sequence[tuple[str, int]]]) -> tuple[Rows, ...]:
     """Return the table of every threshold."""
     return tuple(attrition_table(steps, thresholds[0] if i else ()) for i, steps in enumerate(thresholds))

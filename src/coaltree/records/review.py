@@ -33,7 +33,8 @@ from coaltree.records.privacy import (
     shown_parts,
 )
 from coaltree.regression import scores
-from coaltree.regression.comparison import LEVEL, Comparison, Table
+from coaltree.regression.comparison import LEVEL, Comparison
+from coaltree.rows import Rows
 
 
 class ShownComparison(Comparison):
@@ -92,10 +93,10 @@ def chosen_outcomes(comparison: Comparison, kept: list[int]) -> ShownComparison:
     )
 
 
-def score_rows(comparison: Comparison, labels: Mapping[str, int | str], level: float) -> Table:
+def score_rows(comparison: Comparison, labels: Mapping[str, int | str], level: float) -> Rows:
     """Every score of every method and outcome, with its number of labels; those of few events are withheld."""
     place = {name: j for j, name in enumerate(comparison.outcomes)}
-    digits, rows = outcome_digits(comparison.Y), Table()
+    digits, rows = outcome_digits(comparison.Y), Rows()
     for row in comparison.table(level):
         j = place[row["outcome"]]
         numbers = {"n": labels[row["outcome"]], "events": shown_events(comparison.Y[:, j])}
@@ -103,22 +104,22 @@ def score_rows(comparison: Comparison, labels: Mapping[str, int | str], level: f
     return rows
 
 
-def summary_rows(comparison: Comparison, level: float) -> Table:
+def summary_rows(comparison: Comparison, level: float) -> Rows:
     """Means over the outcomes that are shown: with the others, theirs could be subtracted."""
     found = shown(comparison)
     if found is None:
-        return Table()
-    return Table(rounded_row(row, 4, ("seconds",)) for row in found.summary(level=level))
+        return Rows()
+    return Rows(rounded_row(row, 4, ("seconds",)) for row in found.summary(level=level))
 
 
-def difference_rows(comparison: Comparison, reference: str, level: float, mean_only: bool = False) -> Table:
+def difference_rows(comparison: Comparison, reference: str, level: float, mean_only: bool = False) -> Rows:
     """Differences of areas, for the outcomes that are shown and for their mean."""
     found = shown(comparison)
     if found is None:
-        return Table()
+        return Rows()
     digits = {**dict(zip(found.outcomes, found.digits, strict=True)), "mean": 4}
     rows = found.differences(reference, level=level, mean_only=mean_only)
-    return Table(rounded_row(row, digits[row["outcome"]]) for row in rows)
+    return Rows(rounded_row(row, digits[row["outcome"]]) for row in rows)
 
 
 def calibration_bins(comparison: Comparison, outcome: int | None = None) -> int:
@@ -132,12 +133,12 @@ def calibration_bins(comparison: Comparison, outcome: int | None = None) -> int:
     return 1
 
 
-def calibration_rows(comparison: Comparison, outcome: int | None = None) -> Table:
+def calibration_rows(comparison: Comparison, outcome: int | None = None) -> Rows:
     """Return predicted and observed rates by groups of rising prediction, for every method.
 
     All outcomes that are shown are pooled, or one is taken by its position among those.
     """
-    found, rows = shown(comparison), Table()
+    found, rows = shown(comparison), Rows()
     if found is None:
         return rows
     n_bins = calibration_bins(found, outcome)
@@ -163,9 +164,9 @@ def calibration_rows(comparison: Comparison, outcome: int | None = None) -> Tabl
     return rows
 
 
-def auc_rows(comparisons: dict[str, Comparison], outcomes: tuple[str, ...]) -> Table:
+def auc_rows(comparisons: dict[str, Comparison], outcomes: tuple[str, ...]) -> Rows:
     """Areas under the ROC curve as the paper prints them: a row an outcome, a column a method."""
-    rows = Table()
+    rows = Rows()
     for j, outcome in enumerate(outcomes):
         row: dict[str, Any] = {"outcome": outcome}
         for name, comparison in comparisons.items():
@@ -214,17 +215,17 @@ class OutcomeCurves(NamedTuple):
     precision: Curve
     benefit: Curve
     treat_all: Floats
-    calibration: Table
+    calibration: Rows
 
 
 @dataclass(frozen=True)
 class Review:
     """Tables and curves of one method on one set of labels."""
 
-    table_one: Table
+    table_one: Rows
     curves: tuple[OutcomeCurves, ...] = ()
-    subgroups: Table = field(default_factory=Table)
-    drivers: Table = field(default_factory=Table)
+    subgroups: Rows = field(default_factory=Rows)
+    drivers: Rows = field(default_factory=Rows)
     what: str = "cross-validation"
 
 
@@ -245,9 +246,9 @@ class Group(NamedTuple):
 # ---- who was studied
 
 
-def outcome_rows(outcomes: OutcomeSet, thresholds: Mapping[str, Labels]) -> Table:
+def outcome_rows(outcomes: OutcomeSet, thresholds: Mapping[str, Labels]) -> Rows:
     """Definition of every outcome, and at each threshold its labels, its events and why labels are missing."""
-    rows = Table()
+    rows = Rows()
     for j, outcome in enumerate(outcomes.outcomes):
         row: dict[str, Any] = {"outcome": outcome.name, "codes": outcome.describe()}
         for threshold, labels in thresholds.items():
@@ -258,10 +259,10 @@ def outcome_rows(outcomes: OutcomeSet, thresholds: Mapping[str, Labels]) -> Tabl
     return rows
 
 
-def table_one(groups: Sequence[Group], outcomes: Sequence[str]) -> Table:
+def table_one(groups: Sequence[Group], outcomes: Sequence[str]) -> Rows:
     """Return the characteristics of cohorts on day 0, a column each; small numbers are hidden."""
     columns = [_characteristics(group, outcomes) for group in groups]
-    return Table(
+    return Rows(
         {"characteristic": name, **{group.name: column[name] for group, column in zip(groups, columns, strict=True)}}
         for name in columns[0]
     )
@@ -323,7 +324,7 @@ def outcome_curves(comparison: Comparison, method: str, level: float, seed: int)
         order = known[np.argsort(-p[known], kind="stable")]
         cuts = _cuts(y[order], p[order])
         if len(cuts) + 1 >= FEWEST_GROUPS:
-            rows = Table(r for r in calibration_rows(chosen_outcomes(found, [j])) if r["method"] == method)
+            rows = Rows(r for r in calibration_rows(chosen_outcomes(found, [j])) if r["method"] == method)
             curves.append(_curves(outcome, y[order], p[order], weights[:, order], cuts, level, rows))
     return tuple(curves)
 
@@ -348,7 +349,7 @@ def _cuts(y: Floats, probability: Floats) -> Ints:
 
 
 def _curves(
-    outcome: str, y: Floats, probability: Floats, weights: Floats, cuts: Ints, level: float, calibration: Table
+    outcome: str, y: Floats, probability: Floats, weights: Floats, cuts: Ints, level: float, calibration: Rows
 ) -> OutcomeCurves:
     """Curves through the points at `cuts`; rows fall in probability, and the first row of weights is of ones."""
     places = np.concatenate([[0], cuts, [len(y)]])
@@ -388,7 +389,7 @@ def _banded(x: Floats, values: Floats, level: float, digits: int = CURVE_DIGITS)
 # ---- subgroups
 
 
-def subgroup_rows(comparison: Comparison, method: str, cohort: Cohort, female: Floats, level: float) -> Table:
+def subgroup_rows(comparison: Comparison, method: str, cohort: Cohort, female: Floats, level: float) -> Rows:
     """Areas under the ROC curve within ages and sexes, outcome by outcome and their mean; few events are withheld."""
     age = cohort.age
     partitions: list[list[tuple[str, Bools]]] = [
@@ -398,7 +399,7 @@ def subgroup_rows(comparison: Comparison, method: str, cohort: Cohort, female: F
     score = comparison.score[comparison.methods.index(method)]
     counts = scores.resample_counts(len(comparison.Y), N_RESAMPLES, comparison.seed)
     digits_of = outcome_digits(comparison.Y)
-    rows = Table()
+    rows = Rows()
     for parts in partitions:
         inside = np.stack([mask for _, mask in parts])
         sizes = [*inside.sum(axis=1).tolist(), int((~inside.any(axis=0)).sum())]
@@ -452,14 +453,14 @@ def _group_events(y: Floats, inside: Bools, sizes: Sequence[int]) -> list[int | 
 # ---- drivers
 
 
-def driver_rows(outcomes: Sequence[str], features: Sequence[str], coef: Floats, draws: Floats, level: float) -> Table:
+def driver_rows(outcomes: Sequence[str], features: Sequence[str], coef: Floats, draws: Floats, level: float) -> Rows:
     """The regressors with the largest coefficients of every outcome, in standard deviations, with intervals.
 
     `coef` is (P, K) and `draws` (S, P, K), of the posterior.
     """
     low, high = np.quantile(draws, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
     sure = (draws > 0).mean(axis=0)
-    rows = Table()
+    rows = Rows()
     for j, outcome in enumerate(outcomes):
         for k in np.argsort(-np.abs(coef[j]), kind="stable")[:N_DRIVERS]:
             rows.append(

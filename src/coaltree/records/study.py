@@ -34,7 +34,8 @@ from coaltree.records.review import (
     summary_rows,
     table_one,
 )
-from coaltree.regression.comparison import Comparison, Table
+from coaltree.regression.comparison import Comparison
+from coaltree.rows import Rows
 from coaltree.tree import Tree
 
 
@@ -46,11 +47,11 @@ class StudyResult:
     ----------
     config : StudyConfig
         The settings.
-    attrition : tuple of Table
+    attrition : tuple of Rows
         For each threshold: rule, subjects left, subjects removed.
-    outcomes : Table
+    outcomes : Rows
         Definition, events and undefined labels of every outcome at each threshold.
-    factors : Table
+    factors : Rows
         Heaviest codes of every factor of the whole training cohort.
     cross_validation, temporal : Comparison
         Scores; `temporal` is None with one threshold.
@@ -69,9 +70,9 @@ class StudyResult:
     """
 
     config: StudyConfig
-    attrition: tuple[Table, ...]
-    outcomes: Table
-    factors: Table
+    attrition: tuple[Rows, ...]
+    outcomes: Rows
+    factors: Rows
     cross_validation: Comparison
     temporal: Comparison | None
     tree: Tree | None
@@ -89,7 +90,7 @@ class StudyResult:
             return names[node]
         return " + ".join(names[leaf] for leaf in self.tree.leaves(node))
 
-    def tables(self) -> dict[str, Table]:
+    def tables(self) -> dict[str, Rows]:
         """Return every table by the name of its file."""
         found = {f"attrition-{i + 1}": table for i, table in enumerate(self.attrition)}
         found |= {"outcomes": self.outcomes, "factors": self.factors, "auc": self.auc_table()}
@@ -117,15 +118,15 @@ class StudyResult:
             found["temporal"] = self.temporal
         return found
 
-    def auc_table(self) -> Table:
+    def auc_table(self) -> Rows:
         """Return areas under the ROC curve as the paper prints them: a row an outcome, a column a method."""
         return auc_rows(self.comparisons(), self.cross_validation.outcomes)
 
-    def node_table(self) -> Table:
+    def node_table(self) -> Rows:
         """Return the separation of training cost by every node, the best first."""
         assert self.separation is not None
         order = np.argsort(-self.separation.rank_correlation, kind="stable")
-        return Table(
+        return Rows(
             {
                 "node": int(node),
                 "outcomes": self.node_name(int(node)),
@@ -137,12 +138,12 @@ class StudyResult:
             for node in order
         )
 
-    def cost_table(self) -> Table:
+    def cost_table(self) -> Rows:
         """Return mean cumulative cost of the quarters of risk at the end of every thirty days."""
         assert self.curves is not None
         n_days = self.curves.mean.shape[1]
         days = [*range(29, n_days - 1, 30), n_days - 1]
-        rows = Table()
+        rows = Rows()
         for day in days:
             for quarter in range(len(self.curves.mean)):
                 rows.append(
@@ -293,8 +294,8 @@ def _future_cost(
 # ---- tables
 
 
-def _factor_table(features: dict[str, Any], names: dict[str, str]) -> Table:
-    rows = Table()
+def _factor_table(features: dict[str, Any], names: dict[str, str]) -> Rows:
+    rows = Rows()
     for k, (codes, shares) in enumerate(zip(features["top_code"], features["top_share"], strict=True)):
         texts = [f"{with_name(str(code), names)} ({share:.0%})" for code, share in zip(codes, shares, strict=True)]
         rows.append({"factor": k + 1, "codes": ", ".join(texts)})

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import csv
-import importlib
-import io
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,50 +20,12 @@ from coaltree.errors import InputError
 from coaltree.regression import scores
 from coaltree.regression.encoding import as_outcomes
 from coaltree.regression.folds import stratified_folds
+from coaltree.rows import Rows
 from coaltree.validation import check_array
 
 KIND = "coaltree.ComparisonFit"
 N_RESAMPLES = 1000
 LEVEL = 0.95
-
-
-class Table(list[dict[str, Any]]):
-    """Rows of equal keys, as a list of dicts, with ways out to other formats."""
-
-    def to_csv(self, path: str | Path | None = None) -> str:
-        """Return the rows as CSV text, NaN as an empty cell; write it to `path` if one is given."""
-        text = io.StringIO()
-        if self:
-            writer = csv.writer(text, lineterminator="\n")
-            writer.writerow(self[0].keys())
-            writer.writerows([_cell(value) for value in row.values()] for row in self)
-        if path is not None:
-            Path(path).write_text(text.getvalue(), encoding="utf-8")
-        return text.getvalue()
-
-    def to_markdown(self, digits: int = 3) -> str:
-        """Return the rows as a Markdown table, numbers rounded, NaN as NA."""
-        if not self:
-            return ""
-        lines = ["| " + " | ".join(self[0]) + " |", "|" + "---|" * len(self[0])]
-        lines += ["| " + " | ".join(_shown(value, digits) for value in row.values()) + " |" for row in self]
-        return "\n".join(lines) + "\n"
-
-    def to_dataframe(self) -> Any:
-        """Return the rows as a pandas DataFrame; pandas must be installed."""
-        return importlib.import_module("pandas").DataFrame(list(self))
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, float):
-        return "" if np.isnan(value) else repr(float(value))
-    return value
-
-
-def _shown(value: Any, digits: int) -> str:
-    if isinstance(value, float):
-        return "NA" if np.isnan(value) else f"{value:.{digits}f}"
-    return str(value).replace("|", "\\|")
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,9 +92,9 @@ class Comparison:
         """Bootstrap interval of every area under the ROC curve, (M, P, 2)."""
         return np.array([[scores.interval(values, level) for values in rows] for rows in self.resampled_auroc])
 
-    def table(self, level: float = LEVEL) -> Table:
+    def table(self, level: float = LEVEL) -> Rows:
         """Every score of every method and outcome: one row each, outcome by outcome."""
-        intervals, rows = self.intervals(level), Table()
+        intervals, rows = self.intervals(level), Rows()
         for j, outcome in enumerate(self.outcomes):
             for m, method in enumerate(self.methods):
                 y, p = self.Y[:, j], self.probability[m, :, j]
@@ -158,10 +117,10 @@ class Comparison:
                 )
         return rows
 
-    def summary(self, outcomes: Sequence[int] | None = None, level: float = LEVEL) -> Table:
+    def summary(self, outcomes: Sequence[int] | None = None, level: float = LEVEL) -> Rows:
         """Mean over outcomes (all, or those whose positions are given) of every score: one row per method."""
         columns = list(range(len(self.outcomes))) if outcomes is None else list(outcomes)
-        detailed, rows = self.table(level), Table()
+        detailed, rows = self.table(level), Rows()
         for m, method in enumerate(self.methods):
             mine = [detailed[j * len(self.methods) + m] for j in columns]
             low, high = scores.interval(_mean(self.resampled_auroc[m, columns]), level)
@@ -179,7 +138,7 @@ class Comparison:
 
     def differences(
         self, reference: str, outcomes: Sequence[int] | None = None, level: float = LEVEL, mean_only: bool = False
-    ) -> Table:
+    ) -> Rows:
         """Area under the ROC curve of `reference` minus that of every other method, per outcome and of the mean.
 
         `probability_above` is the share of resamples in which the reference is ahead.
@@ -187,7 +146,7 @@ class Comparison:
         if reference not in self.methods:
             raise InputError(f"reference must be one of {', '.join(self.methods)}, got {reference!r}.")
         columns = list(range(len(self.outcomes))) if outcomes is None else list(outcomes)
-        r, rows = self.methods.index(reference), Table()
+        r, rows = self.methods.index(reference), Rows()
         for m, method in enumerate(self.methods):
             if m == r:
                 continue

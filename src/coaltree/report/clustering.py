@@ -367,8 +367,8 @@ def _n_supported(result: ClusteringResult) -> int | str:
 def _verdict(result: ClusteringResult) -> Block:
     if len(result.posterior) == 1:
         return note(
-            "There is one tree only, so there are no supports and nothing here shows uncertainty. Sample trees to learn "
-            "what to believe.",
+            "There is one tree only, so there are no supports and nothing here shows uncertainty. Sample trees to "
+            "learn what to believe.",
             kind="warning",
         )
     if result.warnings:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from coaltree.records.privacy import FEWEST
 from coaltree.records.review import FEWEST_GROUPS, N_RESAMPLES, Review
-from coaltree.regression.comparison import Table
 from coaltree.report.blocks import figure, table, text
 from coaltree.report.page import Block
+from coaltree.rows import Rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +27,7 @@ def draw_review(review: Review | None) -> dict[str, Figure]:
     return {f"outcomes-{kind}": plot_outcome_curves(review.curves, kind) for kind in _KINDS}
 
 
-def outcome_blocks(outcomes: Table, thresholds: Sequence[str] = ("",)) -> list[Block]:
+def outcome_blocks(outcomes: Rows, thresholds: Sequence[str] = ("",)) -> list[Block]:
     """Return the numbers of every outcome at each threshold and, apart from them, its definition, which may be long."""
     blocks = []
     for threshold in thresholds:
@@ -151,7 +151,7 @@ def _subgroup_tables(review: Review) -> list[Block]:
     return blocks
 
 
-def _driver_lines(drivers: Table) -> list[dict[str, str]]:
+def _driver_lines(drivers: Rows) -> list[dict[str, str]]:
     """A row per outcome; factors go by their number, their codes have a table of their own."""
     lines: dict[str, list[str]] = {}
     for row in drivers:

@@ -17,7 +17,6 @@ from coaltree.posterior.coclustering import MOST_PAIRED, separated, sharing_of_r
 from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.splits import Shares
 from coaltree.reading import Table, read_table
-from coaltree.regression.comparison import Table as Rows
 from coaltree.results.folder import (
     ANNOTATED,
     POSTERIOR_NEXUS,
@@ -34,6 +33,7 @@ from coaltree.results.folder import (
     write_summary,
     write_trees,
 )
+from coaltree.rows import Rows
 from coaltree.tree import Tree
 from coaltree.validation import is_diagonal
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from coaltree._version import __version__
 from coaltree.errors import FolderError, InputError, TableError
-from coaltree.regression.comparison import Table as Rows
 from coaltree.regression.pairing import Data, read_columns, read_data
 from coaltree.results.folder import (
     ANNOTATED,
@@ -31,6 +30,7 @@ from coaltree.results.folder import (
     write_summary,
     write_trees,
 )
+from coaltree.rows import Rows
 
 if TYPE_CHECKING:
     from coaltree.estimators.probit import CoalescentProbit

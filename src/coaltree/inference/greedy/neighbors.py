@@ -20,7 +20,7 @@ from coaltree.inference.greedy.rules import MEAN, expected
 from coaltree.inference.heap import pop, push
 from coaltree.inference.neighbors import Nodes, empty_lists, has, insert, nearest, squared
 from coaltree.model.gig import tables
-from coaltree.model.gig.tables import Table
+from coaltree.model.gig.tables import Lookup
 from coaltree.model.messages import weigh
 
 # The graph is made anew when this share of the clusters is left.
@@ -38,7 +38,7 @@ class Forest(NamedTuple):
 
 
 @inline
-def first_candidate(forest: Forest, rule: int, d: float, lam: float, i: int, table: Table) -> tuple[float, int]:
+def first_candidate(forest: Forest, rule: int, d: float, lam: float, i: int, table: Lookup) -> tuple[float, int]:
     """When the first of the living candidates of a cluster is due, 2t, and which it is; −1 if there is none."""
     best, best_j = math.inf, -1
     for k in range(forest.near.shape[1]):
@@ -78,7 +78,7 @@ def inherit(forest: Forest, new: int, i: int, j: int, seen: Nodes) -> None:
 
 @kernel
 def follow_graph(
-    state: Forest, rule: int, d: float, first: int, stop: int, now: float, table: Table, out: Ints, out_times: Floats
+    state: Forest, rule: int, d: float, first: int, stop: int, now: float, table: Lookup, out: Ints, out_times: Floats
 ) -> int:
     """Merge along the graph from merge `first` to before `stop`, or until no pair is left; how many are done then."""
     forest = state

@@ -6,7 +6,7 @@ import math
 
 from coaltree._compile import inline
 from coaltree.model.gig import tables
-from coaltree.model.gig.tables import Table
+from coaltree.model.gig.tables import Lookup
 
 MODE, MEAN, TRUNCATED_MEAN, PEAK = range(4)
 RULES = {"mode": MODE, "mean": MEAN, "truncated_mean": TRUNCATED_MEAN, "peak": PEAK}
@@ -15,7 +15,7 @@ _TABLE_ERROR = 1e-8
 
 
 @inline
-def expected(rule: int, d: float, eps: float, lam: float, table: Table) -> float:
+def expected(rule: int, d: float, eps: float, lam: float, table: Lookup) -> float:
     """v at which a pair is expected to merge, whatever has happened before; 2t = v − a_i − a_j is its due time."""
     if rule == PEAK:
         return eps / d

@@ -25,7 +25,7 @@ from coaltree._compile import inline, kernel
 from coaltree.inference.smc.particles import Particles, distances, merge, place, slots
 from coaltree.model import gig
 from coaltree.model.gig import tables
-from coaltree.model.gig.tables import Table
+from coaltree.model.gig.tables import Lookup
 from coaltree.randomness import uniform
 from coaltree.tree import Tree
 
@@ -81,7 +81,7 @@ def choices_mpost2(
     log_q: Floats,
     cache: Floats,
     newest: int,
-    table: Table,
+    table: Lookup,
 ) -> None:
     """log q̃ of every live pair: mpost1 at λ = 1, from `cache`, which first learns of the newest cluster's pairs."""
     if newest >= 0:
@@ -139,7 +139,7 @@ def advance_local(
     first: int,
     stop: int,
     retained: Retained,
-    table: Table,
+    table: Lookup,
     out: Floats,
 ) -> None:
     """Merge once in each of the particles first … stop−1 by a local method; `out` gets log incremental weights."""
