@@ -362,7 +362,7 @@ def test_a_mixed_table_keeps_its_rows(tmp_path):
     options = ["--draws", 10, "--warmup", 20, "--n-clusters", 2, "--columns", "grade=categorical", "--jobs", 1]
     result = invoke("cluster", tmp_path / "t.csv", "--out", tmp_path / "out", *options)
     assert result.exit_code == 0, result.output
-    assert "one value only: 'note'" in result.text
+    assert "a single value: 'note'" in result.text
     assert "keep their place" in result.text
     with (tmp_path / "out" / "labels.csv").open(encoding="utf-8") as file:
         labels = list(csv.DictReader(file))

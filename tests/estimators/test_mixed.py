@@ -240,8 +240,8 @@ def test_columns_that_are_left_out(table):
     assert guessed.columns.names == ("late", "x")
     notes = " ".join(guessed.notes)
     assert "'text' has 5,000 different texts and is left out" in notes
-    assert "one value only: 'same'" in notes
-    assert "no value: 'none'" in notes
+    assert "a single value: 'same'" in notes
+    assert "no values: 'none'" in notes
     assert "'late'" not in guess_columns(as_frame(many), dates="ignore").columns.names
     with pytest.raises(ValueError, match="No column is left"):
         guess_columns(as_frame(many[["same", "none"]]))

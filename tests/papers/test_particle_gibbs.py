@@ -48,6 +48,8 @@ def test_another_scale_would_be_noticed(table, of_the_chain):
     assert gap(2 * table, "smc1", of_the_chain) > ERRORS
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_trees_are_sampled_at_the_medians(table):
     learned = by_particles(table, Spherical(), False, "mpost2", 7, 12, 2, np.random.default_rng(5), list("abcdefghij"))
     assert len(learned.posterior) == 7

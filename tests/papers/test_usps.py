@@ -68,6 +68,8 @@ def test_the_mean_of_one_draw_is_that_draw():
     assert np.allclose(alone.times, draw.times[0])
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_mean_of_draws_is_nearer_the_truth_than_a_draw():
     tree = ct.sample_tree(60, random_state=1)
     X = ct.sample_data(tree, 12, random_state=2)

@@ -14,7 +14,7 @@ def test_a_row_given_the_others():
     rng = np.random.default_rng(seed(1))
     tree = ct.sample_tree(6, random_state=rng)
     noise = 0.1 + rng.random(6)
-    Z = ct.sample_data(tree, 2, noise, random_state=rng)
+    Z = ct.sample_data(tree, 2, leaf_noise=noise, random_state=rng)
     centre, spread = _given_others(tree, Z, noise)
     joint = 1e6 - tree.cophenetic() + np.diag(noise)
     for i in range(6):

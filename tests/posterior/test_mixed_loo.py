@@ -70,7 +70,7 @@ def test_density_by_columns_is_that_of_all_together():
         )
     )
     tree = ct.sample_tree(7, random_state=rng)
-    Z, noise = ct.sample_data(tree, columns.d, 0.1, random_state=rng), np.full(7, 0.1)
+    Z, noise = ct.sample_data(tree, columns.d, leaf_noise=0.1, random_state=rng), np.full(7, 0.1)
     sites, phi = make_sites(tree, Z, noise), np.array([2.0, 1.0, 1.0, 1.0, 0.5])
     cells, cuts, edges = np.array([0.4, 1.0, 2.0, 0.5]), np.zeros(1), np.arange(13)
     streams = make_streams(rng, 401)
@@ -87,6 +87,8 @@ def test_density_by_columns_is_that_of_all_together():
     assert abs(simulated.mean() - math.exp(density(phi, streams[0]))) > 4.0 * error
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("noise", ["learn", "robust"])
 def test_density_without_a_row_is_that_of_a_fit_without_it(noise):
     table = make_table(16, np.random.default_rng(seed(4)))
@@ -107,6 +109,8 @@ def test_density_without_a_row_is_that_of_a_fit_without_it(noise):
     assert model.score_samples(table).mean() > found.log_density.mean() + 0.5
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_kinds_of_a_column_are_compared_in_its_own_units(monkeypatch):
     """Rows that share values on a coarse grid: who takes them for exact must not win by being infinitely right."""
     rng = np.random.default_rng(seed(5))
