@@ -1,7 +1,8 @@
-"""What else one would fit to many binary outcomes: one model per outcome, or one for all.
+"""Alternative models for many binary outcomes: one model per outcome, or one for all.
 
-`BASELINES` maps names to functions that make a model. All have one face: `fit(X, Y)` with Y (N, P) of 0, 1 or NaN (no
-label), `decision_function(X)` and `predict_proba(X)`, both (N, P). An outcome with one class is predicted by its rate.
+`BASELINES` maps names to functions that make a model. All share one interface: `fit(X, Y)` with Y (N, P) of 0, 1 or NaN
+(no label), `decision_function(X)` and `predict_proba(X)`, both (N, P). An outcome with one class is predicted by its
+rate.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from coaltree.regression.preparation import scale_features
 from coaltree.validation import check_array, check_choice
 
 _N_INNER_FOLDS = 5
-# Numerical only: a normal prior of standard deviation 100 for the coefficient of a standardised feature. It changes no
-# estimate that exists in its first four digits, and gives finite ones where the classes are separated.
+# Numerical only: a normal prior of standard deviation 100 for the coefficient of a standardised feature. Where an
+# estimate exists, its first four digits do not change; where the classes are separated, it becomes finite.
 _JITTER = 1e-4
 _LEAF_SIZES = (5, 30, 200)
 _N_TREES = 100
@@ -72,7 +73,7 @@ class PenalisedRegression(BaseEstimator):  # type: ignore[misc]
     intercept_ : float
         Intercept.
     penalty_, l1_ratio_ : float
-        The penalty λ and the share of absolute values; of maximum likelihood, the jitter and 0.
+        The penalty λ and the share of absolute values; for maximum likelihood, the jitter and 0.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class PenalisedRegression(BaseEstimator):  # type: ignore[misc]
 
     def _choose(self, X: Floats, y: Floats, l1_ratios: tuple[float, ...]) -> tuple[float, float]:
         # Every training part needs both classes: with a single event or non-event nothing can be held out, and the
-        # strongest penalty is what is left.
+        # strongest penalty is used.
         rarest = int(min(y.sum(), len(y) - y.sum()))
         n_folds = min(_N_INNER_FOLDS, rarest)
         if n_folds < 2:
@@ -120,7 +121,7 @@ class PenalisedRegression(BaseEstimator):  # type: ignore[misc]
 
 
 class TunedForest(BaseEstimator):  # type: ignore[misc]
-    """Random forest of one outcome whose leaf size has the lowest out-of-bag log loss.
+    """Random forest for one outcome, with the leaf size of lowest out-of-bag log loss.
 
     Parameters
     ----------
@@ -147,7 +148,7 @@ class TunedForest(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Floats, y: Floats) -> Self:
-        """Compare leaf sizes on rows out of bag, then grow the best forest to its full size."""
+        """Compare leaf sizes by out-of-bag loss, then grow the best forest to its full size."""
         from sklearn.ensemble import RandomForestClassifier
 
         lowest = np.inf
@@ -177,7 +178,7 @@ class TunedForest(BaseEstimator):  # type: ignore[misc]
 def _out_of_bag_loss(forest: Any, X: Floats, y: Floats) -> float:
     """Log loss of every row's mean vote over the trees that did not see it.
 
-    Votes are pulled towards the rate of events as by one more tree, since a vote of exactly 0 has infinite loss.
+    Votes are shrunk towards the event rate as if by one more tree, since a vote of exactly 0 has infinite loss.
     """
     total, seen = np.full(len(y), y.mean()), np.ones(len(y))
     for tree, rows in zip(forest.estimators_, forest.estimators_samples_, strict=True):
@@ -218,7 +219,7 @@ class PerOutcome(BaseEstimator):  # type: ignore[misc]
             known = ~np.isnan(y)
             labels = y[known]
             if len(labels) == 0 or labels.min() == labels.max():
-                # Half an event and half a non-event more: a rate of exactly 0 or 1 would have infinite log loss.
+                # Add half an event and half a non-event: a rate of exactly 0 or 1 would have infinite log loss.
                 self.models_.append(float((labels.sum() + 0.5) / (len(labels) + 1.0)))
             else:
                 self.models_.append(clone(self.model).fit(features[known], labels))
@@ -293,7 +294,7 @@ class AllOutcomes(BaseEstimator):  # type: ignore[misc]
 
 
 class MultiForest(AllOutcomes):
-    """One random forest for all outcomes, leaf size and features a split chosen out of bag."""
+    """One random forest for all outcomes, with leaf size and features per split chosen out of bag."""
 
     def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
         self.forest_, _ = grow_forest(X, Y, np.ones(len(X)), rates, int(rng.integers(2**31)))
@@ -303,7 +304,7 @@ class MultiForest(AllOutcomes):
 
 
 class WideRidge(AllOutcomes):
-    """Ridge regression of every outcome along one path (`ridge`), for hundreds to thousands of features."""
+    """Ridge regression of every outcome along one path (`crossfit_ridge`), for hundreds to thousands of features."""
 
     def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
         folds = stratified_folds(Y, min(_N_INNER_FOLDS, len(X)), rng)
@@ -316,7 +317,7 @@ class WideRidge(AllOutcomes):
 class ClassifierChain(AllOutcomes):
     """Ridge regressions in a random order, each with the outcomes before it as features (Read et al. 2011).
 
-    Labels in training, predicted probabilities afterwards.
+    These are labels in training and predicted probabilities afterwards.
     """
 
     def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
@@ -338,7 +339,7 @@ class ClassifierChain(AllOutcomes):
 
 
 class RidgeStack(AllOutcomes):
-    """Ridge regression on the log odds, out of sample, that a forest and a ridge regression give all outcomes."""
+    """Ridge regression on the out-of-sample log odds that a forest and a ridge regression give all outcomes."""
 
     def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
         weights, self._rates = np.ones(len(X)), rates
@@ -354,7 +355,7 @@ class RidgeStack(AllOutcomes):
 
 
 class Boosting(BaseEstimator):  # type: ignore[misc]
-    """Gradient boosting of one outcome (scikit-learn's, by histograms), its length chosen by rows left out."""
+    """Gradient boosting of one outcome (scikit-learn's, by histograms), stopped early by held-out rows."""
 
     def __init__(self, random_state: int = 0) -> None:
         self.random_state = random_state
@@ -363,7 +364,7 @@ class Boosting(BaseEstimator):  # type: ignore[misc]
         """Fit to rows with labels."""
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        enough = min(y.sum(), len(y) - y.sum()) >= 10  # else nothing can be left out
+        enough = min(y.sum(), len(y) - y.sum()) >= 10  # else nothing can be held out
         self.model_: Any = HistGradientBoostingClassifier(
             learning_rate=0.06,
             max_leaf_nodes=15,

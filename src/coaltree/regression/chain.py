@@ -3,13 +3,13 @@ r"""One chain: Gibbs sampling over coefficients, tree, Φ, leaf noise, scale and
 An iteration draws (μ, β) given the rest (`moves.coefficients`), then leaf noise with the coefficients following
 (`moves.hyperparameters`), then, for some outcomes, place in the tree and coefficients together (`moves.regraft`), then
 widths with Φ and the coefficients (`moves.widths`), then the rest given β (`moves.hyperparameters`). During burn-in the
-number of steps of a trajectory is set by its acceptance and the pilot moves to where the chain is; afterwards both
-stay.
+number of steps per trajectory adapts to its acceptance and the pilot moves to where the chain is; afterwards both are
+fixed.
 
 With many features (`WideChain`) nothing larger than K × K is ever formed. An iteration draws (μ, β) by a Hamiltonian
 trajectory in the coordinates of `moves.preconditioner`; then proposes leaf noise and the width σ of differences, each
-with all coefficients following, q held; then, given β, tree, σ, s₀ and τ from β_jk/λ_k; then how heavy the tails are,
-ν, with λ integrated out, and λ itself; then all widths at once against σ and τ, which leaves β alone.
+with all coefficients following, q held fixed; then, given β, tree, σ, s₀ and τ from β_jk/λ_k; then the tail parameter
+ν, with λ integrated out, and λ itself; then rescales all widths against σ and τ, which leaves β unchanged.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from coaltree.regression.prior import Hyper, Prior, outcome_precision, precision
 HMC, ALBERT_CHIB = "hmc", "albert-chib"
 METHODS = (HMC, ALBERT_CHIB)
 
-# Adaptation, in burn-in only: acceptance is looked at once a window.
+# Adaptation, in burn-in only: acceptance is checked once per window.
 WINDOW = 20
 LOWEST_ACCEPTANCE, HIGHEST_ACCEPTANCE = 0.75, 0.93
 MOST_STEPS = 32
-# Coefficients up to which draws are kept in double precision.
+# Up to this many coefficients, draws are kept in double precision.
 MOST_DOUBLE = 5000
 PILOT_AT = (0.25, 0.6)  # fractions of burn-in
-# Of many features: Newton-like steps to a first mode, degrees of freedom at the start, standard deviation of proposals
-# in logs (one of them at random), and groups of features whose widths are drawn at each iteration.
+# For many features: Newton-like steps to a first mode, initial degrees of freedom, standard deviations of proposals on
+# the log scale (one picked at random), and groups of features whose widths are drawn at each iteration.
 N_START, FIRST_DF, STEPS, N_EFFECT_MOVES = 30, 4.0, (0.1, 0.3, 1.0), 2
 
 TRACES = ("log_likelihood", "log_joint", "spread", "leaf_noise", "last_time", "log_det", "acceptance", "n_steps")
@@ -55,7 +55,7 @@ class Settings(NamedTuple):
 
     burn_in: int
     method: str = HMC
-    thin: int = 1  # iterations a kept draw
+    thin: int = 1  # iterations per kept draw
 
 
 class Moving(NamedTuple):
@@ -64,7 +64,7 @@ class Moving(NamedTuple):
     point: Point
     hyper: Hyper
     n_done: int
-    pilot: Any  # Pilot; WidePilot of a wide prior
+    pilot: Any  # Pilot; WidePilot for a wide prior
     n_steps: int
     accepted: float  # sum of acceptance probabilities in this window
     theta_sum: Floats  # (P, K+1), since the pilot moved
@@ -72,12 +72,13 @@ class Moving(NamedTuple):
 
 
 class Chain:
-    """A chain and what it has drawn so far. `advance` makes it longer; nothing else changes it."""
+    """A chain and what it has drawn so far; `advance` extends it."""
 
     first_steps = 3  # of a trajectory
-    leaf_moves = 0.1  # share of the outcomes that are hung anew with their coefficients at each iteration
-    # Sweeps of the tree per iteration. With 21 outcomes and 2 000 rows one costs a few hundredths of it. Clades mix
-    # better by two to eight than by one; which is best is within noise (`benchmarks.probit --sweeps 1 2 4 8`).
+    leaf_moves = 0.1  # share of the outcomes regrafted with their coefficients at each iteration
+    # Sweeps of the tree per iteration. With 21 outcomes and 2 000 rows one sweep takes a few percent of an iteration.
+    # Clades mix better with two to eight than with one; differences among these are within noise
+    # (`benchmarks.probit --sweeps 1 2 4 8`).
     n_sweeps = 4
 
     def __init__(self, likelihood: Likelihood, prior: Prior, settings: Settings, rng: np.random.Generator) -> None:
@@ -96,7 +97,7 @@ class Chain:
         return self.moving.n_done if self.moving else 0
 
     def without_draws(self) -> Chain:
-        """Return a copy that goes on from here with nothing kept: small enough to travel."""
+        """Return a copy that continues from here without the kept draws: small enough to send to a worker."""
         light = copy.copy(self)
         light.rng, light.precision_sum = copy.deepcopy(self.rng), self.precision_sum.copy()
         light.draws = {name: [] for name in self.draws}
@@ -104,7 +105,7 @@ class Chain:
         return light
 
     def follow(self, other: Chain) -> None:
-        """Take over where a copy without draws has got to, and what it has kept on the way."""
+        """Take over the state that a copy without draws has reached, and the draws it has kept."""
         self.rng.bit_generator.state = other.rng.bit_generator.state
         self.moving, self.precision_sum = other.moving, other.precision_sum
         for own, new in ((self.draws, other.draws), (self.trace, other.trace)):
@@ -112,11 +113,11 @@ class Chain:
                 own[name].extend(values)
 
     def progress(self) -> dict[str, str]:
-        """Tell how often trajectories are accepted."""
+        """Report how often trajectories are accepted."""
         return {"acceptance": f"{self.trace['acceptance'][-1]:.2f}"} if self.trace["acceptance"] else {}
 
     def start(self) -> Moving:
-        """Begin at a draw from the Laplace approximation under independent N(0, 1) coefficients."""
+        """Start at a draw from the Laplace approximation under independent N(0, 1) coefficients."""
         likelihood, prior = self.likelihood, self.prior
         n_outcomes, n_features = likelihood.n_outcomes, likelihood.n_features
         independent = np.append(prior.intercept_sd**-2.0, np.ones(n_features))
@@ -156,7 +157,7 @@ class Chain:
         self.moving = now
 
     def draw(self, now: Moving) -> tuple[Point, Hyper, float]:
-        """Coefficients, then everything else; and how likely the trajectory was accepted."""
+        """Draw coefficients, then everything else; also return the acceptance probability of the trajectory."""
         likelihood, hyper, acceptance = self.likelihood, now.hyper, 1.0
         prior_precision = precision(hyper, self.prior, likelihood.n_outcomes, likelihood.n_features)
         if self.settings.method == ALBERT_CHIB:
@@ -188,7 +189,7 @@ class Chain:
         return np.asarray(half @ half.T)
 
     def move_both(self, hyper: Hyper, point: Point, gaussian: Gaussian, pilot: Pilot) -> tuple[Hyper, Point]:
-        """Move hyperparameters and coefficients together, where each would hold the other back."""
+        """Move hyperparameters and coefficients jointly, where alternating draws would mix slowly."""
         likelihood, prior, rng = self.likelihood, self.prior, self.rng
         hyper, point, _, _ = move_noise(hyper, point, gaussian, likelihood, pilot, prior, rng)
         for j in rng.permutation(likelihood.n_outcomes)[: self.n_leaf_moves]:
@@ -210,7 +211,7 @@ class Chain:
             accepted = 0.0
         theta_sum, n_summed, pilot = now.theta_sum + now.point.theta, now.n_summed + 1, now.pilot
         if now.n_done in [round(part * self.settings.burn_in) for part in PILOT_AT]:
-            # The later half of what is summed would do; a mean over all of it is close enough for an expansion point.
+            # The later half would be enough; the mean of all of it is close enough for an expansion point.
             pilot = self.make_pilot(theta_sum / n_summed)
             theta_sum, n_summed = np.zeros_like(theta_sum), 0
         return now._replace(n_steps=n_steps, accepted=accepted, pilot=pilot, theta_sum=theta_sum, n_summed=n_summed)
@@ -233,7 +234,7 @@ class Chain:
         after = now.n_done - self.settings.burn_in
         if after <= 0 or after % self.settings.thin:
             return
-        # Of many coefficients, half the digits in half the memory.
+        # With many coefficients, single precision halves the memory.
         large = now.point.theta.size > MOST_DOUBLE
         self.draws["theta"].append(now.point.theta.astype(np.float32 if large else np.float64))
         widths = hyper.widths if unknowns is None and hyper.widths is not None else 1.0
@@ -249,7 +250,7 @@ class Chain:
 
 
 def log_prior(theta: Floats, A: Floats, frame: Frame, intercept: float) -> float:
-    """log p(μ, β | tree, σ, s₀, τ, λ), up to what only λ says; `frame` belongs to A."""
+    """log p(μ, β | tree, σ, s₀, τ, λ), up to terms in λ alone; `frame` belongs to A."""
     scaled = theta[:, 1:] / frame.widths
     fit = float(np.sum((A @ scaled) * scaled)) + intercept * float(theta[:, 0] @ theta[:, 0])
     return 0.5 * (float(scaled.shape[1]) * frame.log_det_outcomes - float(fit))
@@ -274,11 +275,11 @@ class WideChain(Chain):
         self.intercept = self.prior.intercept_sd**-2.0
 
     def make_pilot(self, theta: Floats) -> WidePilot:  # type: ignore[override]
-        """Look at the likelihood around θ."""
+        """Expand the likelihood around θ."""
         return make_wide_pilot(self.likelihood, self.grams, theta)
 
     def start(self) -> Moving:
-        """Begin at a draw around the mode under independent coefficients, whose sum over features has variance 1."""
+        """Start at a draw around the mode under independent coefficients, whose sum over features has variance 1."""
         likelihood = self.likelihood
         n_outcomes, n_features = likelihood.n_outcomes, likelihood.n_features
         widths, A = np.ones(n_features), np.eye(n_outcomes) * n_features
@@ -318,7 +319,7 @@ class WideChain(Chain):
         )
 
     def draw(self, now: Moving) -> tuple[Point, Hyper, float]:
-        """Coefficients, then everything else."""
+        """Draw coefficients, then everything else."""
         hyper = now.hyper
         assert hyper.widths is not None
         A = outcome_precision(hyper, self.likelihood.n_outcomes)
@@ -341,7 +342,7 @@ class WideChain(Chain):
         return point, rescale_widths(hyper, self.prior, self.rng), acceptance
 
     def trajectory(self, start: Point, frame: Frame, A: Floats, n_steps: int) -> tuple[Point, float]:
-        """A Hamiltonian trajectory of about a quarter turn: rotations by the frame, kicks by what it leaves out."""
+        """A Hamiltonian trajectory of about a quarter turn: rotations by the frame, kicks by the remainder."""
         rng, likelihood, widths = self.rng, self.likelihood, frame.widths
 
         def force(gradient: Floats, theta: Floats, q: Floats) -> Floats:
@@ -373,9 +374,10 @@ class WideChain(Chain):
     def follow_hyper(
         self, name: str, hyper: Hyper, point: Point, frame: Frame, A: Floats
     ) -> tuple[Hyper, Point, Frame, Floats]:
-        r"""Propose s₀ or σ² with the coefficients following: q = M^½(θ − m) is held.
+        r"""Propose s₀ or σ² with the coefficients following: q = M^½(θ − m) is held fixed.
 
-        (h, θ) → (h′, m′ + M′^−½ M^½ (θ − m)) has Jacobian |M|^½/|M′|^½, and is accepted by it and by the joint density.
+        (h, θ) → (h′, m′ + M′^−½ M^½ (θ − m)) has Jacobian |M|^½/|M′|^½, which enters the acceptance ratio with the
+        joint density.
         """
         rng, now = self.rng, hyper.unknowns
         assert now is not None
@@ -407,7 +409,7 @@ class WideChain(Chain):
         return log_joint(now.hyper, np.column_stack([theta[:, 0], theta[:, 1:] / widths]))
 
     def log_det(self, hyper: Hyper) -> float:
-        """log|Φ| with the widths of features in it."""
+        """log|Φ|, the widths of the features included."""
         assert hyper.unknowns is not None
         assert hyper.widths is not None
         return hyper.unknowns.covariance.log_det + 2.0 * float(np.log(hyper.widths).sum())
@@ -420,5 +422,5 @@ class WideChain(Chain):
 
 
 def _where(chosen: Bools, new: Floats, old: Floats) -> Floats:
-    """Rows of `new` where chosen."""
+    """Rows of `new` where chosen, of `old` elsewhere."""
     return np.where(chosen if new.ndim == 1 else chosen[:, None], new, old)

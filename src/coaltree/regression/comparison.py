@@ -30,7 +30,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Out-of-fold predictions of M methods for N rows and P outcomes, and what they are worth.
+    """Out-of-fold predictions of M methods for N rows and P outcomes, and their scores.
 
     Areas under the ROC curve compare rows of the same fold only, because the scores of two folds come from two models;
     they use the linear predictor where a model has one. Intervals and differences are from one bootstrap of the rows
@@ -93,7 +93,7 @@ class Comparison:
         return np.array([[scores.interval(values, level) for values in rows] for rows in self.resampled_auroc])
 
     def table(self, level: float = LEVEL) -> Rows:
-        """Every score of every method and outcome: one row each, outcome by outcome."""
+        """Every score: one row per outcome and method, outcome by outcome."""
         intervals, rows = self.intervals(level), Rows()
         for j, outcome in enumerate(self.outcomes):
             for m, method in enumerate(self.methods):
@@ -139,7 +139,7 @@ class Comparison:
     def differences(
         self, reference: str, outcomes: Sequence[int] | None = None, level: float = LEVEL, mean_only: bool = False
     ) -> Rows:
-        """Area under the ROC curve of `reference` minus that of every other method, per outcome and of the mean.
+        """Area under the ROC curve of `reference` minus that of every other method, per outcome and for the mean.
 
         `probability_above` is the share of resamples in which the reference is ahead.
         """
@@ -169,7 +169,7 @@ class Comparison:
         return rows
 
     def calibration_table(self, method: str, outcome: int | None = None, n_bins: int = 10) -> scores.CalibrationTable:
-        """Predicted and observed rates in deciles of one method, of one outcome or of all pooled."""
+        """Predicted and observed rates of one method in deciles, for one outcome or all pooled."""
         p = self.probability[self.methods.index(method)]
         if outcome is None:
             return scores.calibration_table(self.Y.ravel(), p.ravel(), n_bins)
@@ -177,7 +177,7 @@ class Comparison:
 
 
 def _mean(values: Any) -> Any:
-    """Mean over the first axis without NaN; NaN, and no warning, where nothing is left."""
+    """Mean over the first axis, ignoring NaN; NaN, without a warning, where nothing is left."""
     array = np.asarray(values, dtype=np.float64)
     known = ~np.isnan(array)
     n = known.sum(axis=0)
@@ -221,12 +221,12 @@ def compare(
     random_state : int
         Seed of the folds and of the bootstrap.
     n_jobs : int, optional
-        Fits side by side, as in joblib; by default one after the other.
+        Number of parallel fits, as in joblib; by default one after the other.
     progress : bool
         Show a bar.
     checkpoint : path, optional
-        Folder that keeps every finished fit, so that an interrupted comparison takes up where it was. Fits of other
-        data, folds or settings are never taken up.
+        Folder that keeps every finished fit, so that an interrupted comparison can resume. Fits of other data, folds
+        or settings are never reused.
     outcomes : sequence of str, optional
         Names of the outcomes.
     n_resamples : int
@@ -249,7 +249,7 @@ def compare(
     folder = None if checkpoint is None else Path(checkpoint)
     data = storage.fingerprint(features, labels, folds) if folder is not None else ""
     tasks = [(method, fold) for fold in range(n_folds) for method in models]
-    # Inner threads are left to each fit; results come in the order of the tasks, whatever finishes first.
+    # Each fit manages its own threads; results come in the order of the tasks, whichever finishes first.
     results = Parallel(n_jobs=n_jobs, return_as="generator")(
         delayed(_run_fold)(models[method], features, labels, folds, fold, _file(folder, data, method, models, fold))
         for method, fold in tasks
@@ -299,7 +299,7 @@ def _run_fold(
 
 
 def _predictions(values: Any, shape: tuple[int, int]) -> Floats:
-    """Predictions (N, P), also from the list of (N, 2) arrays that scikit-learn's multi-output models give."""
+    """Predictions (N, P), also from the list of (N, 2) arrays that scikit-learn's multi-output models return."""
     if isinstance(values, list):
         values = np.column_stack([np.asarray(part)[:, -1] for part in values])
     array = np.asarray(values, dtype=np.float64)
@@ -322,9 +322,9 @@ def _file(folder: Path | None, data: str, method: str, models: Mapping[str, Any]
 
 
 def _read(file: Path) -> tuple[Floats, Floats, float] | None:
-    """Return what an earlier run kept, or None."""
+    """Return what an earlier run saved, or None."""
     try:
         parts = storage.read(file, KIND)
         return parts["probability"], parts["score"], float(parts["seconds"])
-    except (OSError, ValueError):  # not there, or damaged
+    except (OSError, ValueError):  # missing or damaged
         return None

@@ -1,16 +1,16 @@
-r"""Tables as people have them, as columns of numbers: learned once, the same ever after.
+r"""Mixed tables as columns of numbers: the encoding is learned once and then fixed.
 
 | column | becomes |
 |---|---|
-| numbers | itself; missing entries get the median, and a column that says so is added if there were any |
+| numbers | itself; missing entries get the median, and if there were any an indicator column is added |
 | booleans, and text of two levels | one column, 1 for `True`, or for the level that comes second in the alphabet |
 | categories and other text | one column for each level but the commonest, which is the reference |
-| missing among text | a level of its own, "(missing)", if there were any; else the reference |
+| missing among text | a separate level, "(missing)", if there were any; else the reference |
 
-What the cells of a column are is found out as for clustering (`coaltree.frame`): dates become days, and text such as
-"1,5", "NA" or "?" a number or nothing. Levels that were not there when it was learned, columns that are not there, and
-infinite numbers are refused by name. Outcomes are read by `as_outcomes`: 0 and 1, booleans, or words such as yes and
-no; empty or NaN where unknown.
+The type of a column is inferred as for clustering (`coaltree.frame`): dates become days, and text such as "1,5", "NA"
+or "?" a number or missing. Levels not seen when the encoding was learned, missing columns and infinite numbers raise an
+error that names them. Outcomes are read by `as_outcomes`: 0 and 1, booleans, or words such as yes and no; empty or NaN
+where unknown.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def is_mapping(X: Any) -> bool:
 def columns_of(X: Any) -> Columns:
     """Columns of a DataFrame, a mapping or a `Frame`: float64 with NaN, or text with None where an entry is missing.
 
-    Cells are what `coaltree.frame` takes them for: numbers however written, dates (days), truth values, levels.
+    Cells are read as in `coaltree.frame`: numbers however written, dates (days), truth values, levels.
     """
     if is_mapping(X):
         read = [read_column(str(name), values) for name, values in X.items()]
@@ -65,7 +65,7 @@ def columns_of(X: Any) -> Columns:
 
 
 def needs_encoding(X: Any) -> bool:
-    """Whether a table has named columns of which some are not plain finite numbers."""
+    """Whether a table has named columns, some of which are not plain finite numbers."""
     if not is_frame(X):
         return False
     return is_mixed(X) or any(np.isnan(values).any() for values in columns_of(X).values())
@@ -78,7 +78,7 @@ class Column:
     name: str
     kind: str
     median: float = 0.0  # of numbers
-    missing: bool = False  # whether missing entries have a column, or level, of their own
+    missing: bool = False  # whether missing entries have a separate column or level
     levels: tuple[str, ...] = ()  # one column each; the reference first
 
     @property
@@ -113,7 +113,7 @@ class Column:
 
 
 def _texts(values: npt.NDArray[Any]) -> list[str | None]:
-    """Cells as text: levels that happen to be numbers are levels all the same."""
+    """Cells as text, including levels that happen to be numbers."""
     if values.dtype.kind != "f":
         return list(values)
     return [None if np.isnan(value) else f"{value:g}" for value in values]
@@ -152,7 +152,7 @@ class Encoding:
 
     @classmethod
     def learn(cls, table: Columns) -> Encoding:
-        """Look at a table, once."""
+        """Learn the encoding from a table."""
         return cls(tuple(_learn_column(name, values) for name, values in table.items()))
 
     @property
@@ -161,7 +161,7 @@ class Encoding:
         return tuple(name for column in self.columns for name in column.names)
 
     def encode(self, table: Columns) -> Floats:
-        """(N, encoded columns); columns are found by name, others are not looked at."""
+        """(N, encoded columns); columns are found by name, others are ignored."""
         absent = [column.name for column in self.columns if column.name not in table]
         if absent:
             raise InputError(
@@ -175,7 +175,7 @@ class Encoding:
         return np.hstack([column.encode(table[column.name]) for column in self.columns])
 
     def needs(self) -> list[dict[str, str]]:
-        """What the model needs of a table: one row per column, in words."""
+        """The columns that a table must have: one row per column, in words."""
         rows = []
         for column in self.columns:
             what = "a number" if column.kind == NUMBER else f"one of {listed(column.levels)}"
@@ -198,11 +198,11 @@ class Encoding:
 def as_outcomes(
     Y: Any, names: tuple[str, ...] | None = None, n_rows: int | None = None
 ) -> tuple[Floats, tuple[str, ...]]:
-    """Outcomes (N, P) of 0, 1 and NaN, and their names: the one check that all of them pass.
+    """Outcomes (N, P) of 0, 1 and NaN, and their names: the one check that every input passes through.
 
-    Y may be an array, dense or sparse, of numbers, or a DataFrame or a mapping of columns, which may hold booleans or
-    words such as yes and no; one dimension is one outcome. Those of an array are called by `names`, or
-    by their numbers.
+    Y may be an array of numbers, dense or sparse, or a DataFrame or a mapping of columns, which may hold booleans or
+    words such as yes and no; a one-dimensional Y is one outcome. The outcomes of an array are named by `names`, or
+    numbered.
     """
     if is_mapping(Y) or is_frame(Y):
         columns = columns_of(Y)
@@ -234,7 +234,7 @@ def as_outcomes(
 
 
 def _labels(name: str, values: npt.NDArray[Any]) -> Floats:
-    """Numbers as they are; words as 0, 1 and NaN."""
+    """Numbers unchanged; words as 0, 1 and NaN."""
     if values.dtype.kind == "f":
         return values
     lower = [None if value is None else str(value).lower() for value in values]

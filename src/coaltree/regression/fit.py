@@ -41,8 +41,8 @@ class ProbitFit:
     """A fitted regression. C chains, S kept draws each, P outcomes, K features, all in the units of X.
 
     Node models: internal node k of `tree` is the conditional mean of its leaves' common ancestor given those leaves, a
-    weighted mean of them (row k of `node_weights`, which sums to one); its coefficients and its intercept are that mean
-    of the leaves' coefficients and intercepts. Nodes 0 … P−1 are the outcomes themselves.
+    weighted mean of them (row k of `node_weights`, which sums to one); its coefficients and its intercept are the same
+    weighted mean of the leaves' coefficients and intercepts. Nodes 0 … P−1 are the outcomes themselves.
     """
 
     coef_draws: Floats  # (C, S, P, K)
@@ -79,7 +79,7 @@ class ProbitFit:
 
     @property
     def verdict(self) -> tuple[bool, str]:
-        """Whether the chains may be relied on, and why; a warning if not."""
+        """Whether the chains can be trusted, and why; a warning if not."""
         names = self.outcome_names or tuple(str(j) for j in range(self.coef_draws.shape[2]))
         ratio, size = self.diagnostics["theta_r_hat"], self.diagnostics["theta_bulk_ess"]
         return judge_coefficients(ratio, size, names, self.coef_draws.shape[1])
@@ -96,7 +96,7 @@ class ProbitFit:
         return np.asarray(self._check(X) @ self.coef.T + self.intercept)
 
     def predict_proba(self, X: Any, return_std: bool = False) -> Any:
-        """Posterior mean probability of every outcome, (N, P); with `return_std`, its posterior deviation too."""
+        """Posterior mean probability of every outcome, (N, P); with `return_std`, also its posterior deviation."""
         return self._predict(self._check(X), None, return_std)
 
     def predict_node(self, X: Any, node: int, return_std: bool = False) -> Any:
@@ -159,12 +159,12 @@ def fit_probit(
 ) -> ProbitFit:
     """Fit all outcomes together: y_ij ~ Bernoulli(Ψ(μ_j + x_i β_j)), the β_j leaves of a coalescent tree.
 
-    The model is in `coaltree.regression.prior`, the sampler in `chain` and `coefficients`.
+    The model is described in `coaltree.regression.prior`, the sampler in `chain` and `moves.coefficients`.
 
     Parameters
     ----------
     X : array-like or sparse matrix (N, K)
-        Features. They are centred and scaled inside, and results are given in their own units.
+        Features. They are centred and scaled internally, and results are given in their original units.
     Y : array-like (N, P)
         Outcomes, 0 or 1; NaN where a label is missing. Outcomes with a single class are named in a warning and
         predicted by their smoothed rate, (events + ½)/(labels + 1).
@@ -173,34 +173,34 @@ def fit_probit(
     link : {"probit", "logit"}
         Ψ, the normal or the logistic distribution function.
     method : {"hmc", "albert-chib"}
-        How coefficients are drawn: without latent variables, or by the reference of Albert and Chib (probit without
-        weights only), which mixes far more slowly.
+        How coefficients are drawn: without latent variables, or by the reference method of Albert and Chib (probit
+        without weights only), which mixes far more slowly.
     n_iter, burn_in : int
         Iterations of every chain, and how many of them to drop.
     thin : int
-        Keep every so many of the others.
+        Keep every `thin`-th of the others.
     n_chains : int
-        Independent chains, from independent starts.
+        Number of chains, started independently.
     scale : float
         Scale of the half-t priors on the two widths of coefficients of standardised features: of their common level,
-        and of their differences. Both widths are learned; anything near or above the truth does.
+        and of their differences. Both widths are learned; any scale near or above the truth will do.
     covariance : {"auto", "full", "diagonal"} or CovarianceFamily
-        "diagonal": every feature has a width of its own, learned with heavy tails, which serves hundreds to thousands
-        of them; sparse X stays sparse. "full": an inverse Wishart with learned width, or another family. "auto": full
-        up to 10 features and 300 coefficients.
+        "diagonal": every feature has its own width, learned with heavy tails, suitable for hundreds to thousands of
+        features; sparse X stays sparse. "full": an inverse Wishart with learned width, or another family. "auto": full
+        up to 10 features and 300 intercepts and coefficients in all.
     n_jobs : int, optional
-        Chains that run at the same time: as threads, or wherever ``joblib.parallel_config`` sends them. The result
+        Number of chains run in parallel: as threads, or wherever ``joblib.parallel_config`` sends them. The result
         does not depend on it.
     random_state : int, Generator, …
         Seed.
     checkpoint : path, optional
-        File that is written now and then, ten seconds apart or more, and at the end. If it exists, its run is
-        continued, and ends as it would have without interruption; a finished run may be made longer with a larger
+        File that is written from time to time, at least ten seconds apart, and at the end. If it exists, its run is
+        continued, and ends as it would have without interruption; a finished run can be extended with a larger
         `n_iter`.
     outcome_names : sequence of str, optional
         Names of the outcomes. Default: the columns of Y if it is a DataFrame.
     progress : bool
-        Show a progress bar. Ctrl-C ends the run early and uses what is done.
+        Show a progress bar. Ctrl-C ends the run early and keeps the iterations done so far.
 
     Returns
     -------
@@ -209,7 +209,7 @@ def fit_probit(
     Warns
     -----
     sklearn.exceptions.ConvergenceWarning
-        Chains of 200 kept draws or more disagree (R-hat in `diagnostics`); it says what to do.
+        Chains of 200 kept draws or more disagree (R-hat in `diagnostics`); the message says what to do.
 
     Examples
     --------
@@ -275,7 +275,7 @@ def fit_prepared(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> ProbitFit:
-    """Run the chains and put them together."""
+    """Run the chains and combine them."""
     prior = wide_prior(options.scale) if prepared.wide else default_prior(options.scale)
     if family is not None:
         prior = prior._replace(family=family)
@@ -316,7 +316,7 @@ def _gather(
     names: tuple[str, ...] | None,
     info: dict[str, Any],
 ) -> ProbitFit:
-    """Put the chains together. After an interruption they may differ in length: the shortest decides."""
+    """Combine the chains. After an interruption they may differ in length: all are cut to the shortest."""
     n_kept = min(len(chain.draws["theta"]) for chain in chains)
     n_done = min(len(chain.trace["n_steps"]) for chain in chains)
     draws = {name: np.array([chain.draws[name][:n_kept] for chain in chains]) for name in chains[0].draws}
@@ -334,7 +334,7 @@ def _gather(
     phi = np.zeros((len(varying), len(varying)))
     tree, posterior, node_weights = None, None, np.ones((1, 1))
     if n_outcomes == 1:
-        # There are no differences to have a covariance: what is left is the spread of the coefficients themselves.
+        # With no differences there is no covariance of them: use the spread of the coefficients themselves.
         spread = np.mean(draws["spread"] ** 2, axis=(0, 1))  # one number, or one per feature
         phi[np.ix_(varying, varying)] = np.eye(int(varying.sum())) * spread
     else:
@@ -354,7 +354,7 @@ def _gather(
             info=info,
         )
         tree = posterior.mcc_tree()
-        # An outcome without data says nothing of its ancestors.
+        # An outcome without data says nothing about its ancestors.
         noise = np.where(fitted, np.median(draws["leaf_noise"]), 1e12 * (1.0 + float(tree.times[-1])))
         node_weights = messages(tree, np.eye(n_outcomes), noise).mean
     return ProbitFit(
@@ -373,8 +373,8 @@ def _gather(
 
 
 def _diagnose(theta: Floats, trace: dict[str, Floats], fitted: Bools) -> dict[str, Any]:
-    """R̂ and bulk effective sample size of every intercept and coefficient of an outcome that is fitted."""
-    outcomes = range(theta.shape[2])  # one by one: of thousands of coefficients they need many times the memory
+    """R̂ and bulk effective sample size of every intercept and coefficient of the fitted outcomes."""
+    outcomes = range(theta.shape[2])  # one by one: thousands of coefficients at once take many times the memory
     ratio, size = (np.stack([measure(theta[:, :, j]) for j in outcomes]) for measure in (r_hat, effective_size))
     ratio[~fitted], size[~fitted] = np.nan, np.nan
     scalars = ("log_likelihood", "spread", "leaf_noise", "last_time", "log_det")
@@ -392,6 +392,6 @@ def _diagnose(theta: Floats, trace: dict[str, Floats], fitted: Bools) -> dict[st
 
 
 def _worst(choose: Callable[[Floats], Any], values: Floats) -> float:
-    """The largest or smallest of those that are known; NaN if none is."""
+    """The largest or smallest finite value; NaN if there is none."""
     known = values[np.isfinite(values)]
     return float(choose(known)) if known.size else math.nan

@@ -15,11 +15,11 @@ from coaltree.validation import check_count
 
 
 def stratified_folds(Y: npt.ArrayLike, n_folds: int = 10, random_state: RandomState = 0) -> Ints:
-    """Deal rows into folds so that every fold has about its share of each outcome's events.
+    """Assign rows to folds so that every fold has about its share of each outcome's events.
 
-    Iterative stratification (Sechidis, Tsoumakas & Vlahavas 2011): the outcome with the fewest events that are still
-    to be dealt goes first, and each of its rows goes to the fold that lacks most events of that outcome, then to the
-    fold that lacks most rows, then at random. Rows without events fill the folds up to equal size.
+    Iterative stratification (Sechidis, Tsoumakas & Vlahavas 2011): the outcome with the fewest unassigned events goes
+    first, and each of its rows goes to the fold that lacks the most events of that outcome; ties go to the fold that
+    lacks the most rows, then at random. Rows without events fill the folds up to equal size.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def stratified_folds(Y: npt.ArrayLike, n_folds: int = 10, random_state: RandomSt
 
 
 def _fill(lacking: Floats, n_rows: int) -> Ints:
-    """Folds for `n_rows` rows without events: each goes to the fold that lacks most rows."""
+    """Folds for `n_rows` rows without events: each goes to the fold that lacks the most rows."""
     queue = [(-rows, fold) for fold, rows in enumerate(lacking.tolist())]
     heapq.heapify(queue)
     chosen = np.empty(n_rows, dtype=np.int64)

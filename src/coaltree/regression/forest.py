@@ -1,7 +1,7 @@
-"""One random forest for all outcomes, kept as plain arrays: grown by scikit-learn, tuned and read out of bag.
+"""One random forest for all outcomes, stored as plain arrays: grown by scikit-learn, tuned and evaluated out of bag.
 
 A split is chosen for all outcomes at once, each in units of its standard deviation, so that rare ones count. Missing
-labels stand at their outcome's rate while trees grow, and never count when the forest is judged.
+labels are set to their outcome's rate while trees grow, and are ignored when the forest is evaluated.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from coaltree._compile import kernel
 
 LEAF_SIZES, SHARES = (1, 3, 8), ("sqrt", 1.0 / 3.0)
 N_TUNING, N_TREES = 40, 250
-# Trees are fewer, and leaves larger, than so many numbers in all leaves.
+# Leaves are made large enough that all leaves together hold about this many numbers at most.
 MOST_NUMBERS = 25_000_000
-# With so many features a third of them is too many to look at.
+# With more features than this, a third of them is too many to try at each split.
 MANY_FEATURES = 500
-# Votes are pulled towards the rate of events as by one tree in so many.
+# Votes are shrunk towards the event rate, which counts as one more tree beside this many.
 PULL = 20.0
 
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """Trees one after another: `left` and `right` are nodes, −1 of leaves."""
+    """Trees one after another: `left` and `right` are nodes, −1 for leaves."""
 
     feature: SmallInts  # (nodes,)
     threshold: Floats  # (nodes,)
     left: SmallInts  # (nodes,)
     right: SmallInts  # (nodes,)
-    value: SmallInts  # (nodes,), row of `votes` of a leaf
+    value: SmallInts  # (nodes,), the leaf's row of `votes`
     votes: Singles  # (leaves, P), rates in leaves
     roots: SmallInts  # (trees,)
     rates: Floats  # (P,)
@@ -74,12 +74,12 @@ def _vote(
 
 
 def log_odds(votes: Floats, rates: Floats) -> Floats:
-    """Log odds of votes, pulled a little towards the rates: a vote of exactly 0 or 1 has none."""
+    """Log odds of votes, shrunk a little towards the rates: those of exactly 0 or 1 would be infinite."""
     return np.asarray(logit((PULL * np.clip(votes, 0.0, 1.0) + rates) / (PULL + 1.0)))
 
 
 def grow_forest(X: Floats, Y: Floats, weights: Floats, rates: Floats, seed: int) -> tuple[Forest, Floats]:
-    """Choose leaf size and features a split by log loss out of bag; return the forest and votes out of bag (N, P)."""
+    """Choose leaf size and features per split by out-of-bag log loss; return the forest and out-of-bag votes (N, P)."""
     from sklearn.ensemble import RandomForestRegressor
 
     n, n_outcomes = Y.shape
@@ -110,7 +110,7 @@ def grow_forest(X: Floats, Y: Floats, weights: Floats, rates: Floats, seed: int)
 
 
 def _out_of_bag(forest: Any, rows: Singles, deviation: Floats, rates: Floats) -> Floats:
-    """Mean vote of the trees that did not see a row; a row that all have seen gets the rates."""
+    """Mean vote of the trees that did not see a row; a row that every tree has seen gets the rates."""
     total, seen = np.zeros((len(rows), len(rates))), np.zeros((len(rows), 1))
     for tree, chosen in zip(forest.estimators_, forest.estimators_samples_, strict=True):
         out = np.ones(len(rows), dtype=bool)

@@ -4,7 +4,7 @@ With rows x_i = (1, features) and θ_j = (μ_j, β_j), label signs s_ij = ±1 (0
 
     l(θ) = Σ_ij w_i |s_ij| log Ψ(s_ij x_i θ_j),   ∇_j l = Σ_i w_i s_ij λ(s_ij x_i θ_j) x_i,   λ = (log Ψ)′.
 
-Rows pass through in blocks that stay in the processor's cache: a matrix product, the link, a matrix product.
+Rows are processed in blocks that fit the processor's cache: a matrix product, the link, a matrix product.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Likelihood:
         z = self.signs * self.predictor(theta)
         slope = links.link_slope(z, self.link)
         bend = slope * (slope + z) if self.link == PROBIT else slope * (1.0 - slope)
-        # Far in the lower tail λ + z is a difference of near equals; the truth is between 0 and 1.
+        # Far in the lower tail λ + z is a difference of near equals; the true value lies between 0 and 1.
         return np.asarray(np.clip(bend, 0.0, 1.0) * self.weights[:, None] * np.abs(self.signs))
 
     def curvature(self, theta: Floats) -> Floats:
@@ -122,8 +122,8 @@ class Likelihood:
 class SparseLikelihood(Likelihood):
     """The same for features that are mostly zero, which are never made dense.
 
-    `rows` is a column of ones and nothing else; `blocks` hold x/width as compressed sparse rows, and `shift` is what
-    centring subtracts from them.
+    `rows` is just a column of ones; `blocks` hold x/width as compressed sparse rows, and `shift` is what centring
+    subtracts from them.
     """
 
     blocks: tuple[Any, ...] = ()  # scipy.sparse.csr_array, BLOCK rows each
@@ -148,7 +148,7 @@ class SparseLikelihood(Likelihood):
         return np.hstack([total, raw - total * self.shift])
 
     def curvature(self, theta: Floats) -> Floats:
-        """Never asked for: P matrices of (K+1)² are what sparse features are to avoid."""
+        """Never called: sparse features are there to avoid P matrices of size (K+1)²."""
         raise NotImplementedError
 
     def gram(self, part: slice) -> Floats:
@@ -170,9 +170,9 @@ class SparseLikelihood(Likelihood):
 
 @dataclass(frozen=True, eq=False)
 class OwnLikelihood(Likelihood):
-    """Features that all outcomes share, `rows` (N, 1 + S), and C features of which every outcome has its own.
+    """Features that all outcomes share, `rows` (N, 1 + S), and C features with separate values for every outcome.
 
-    θ_j holds the intercept, S shared and C own coefficients; the latter are alike over the tree as the others are.
+    θ_j holds the intercept, S shared and C own coefficients; all coefficients have the same tree prior.
     """
 
     own: Floats = field(default_factory=lambda: np.zeros((0, 0, 0)))  # (C, N, P)
@@ -221,7 +221,7 @@ class OwnLikelihood(Likelihood):
 
 
 def penalised_mode(likelihood: Likelihood, precision: Floats, n_steps: int = 50) -> Floats:
-    """Maximise l(θ) − ½ Σ_jk precision_k θ_jk² by Newton's method, each outcome with a step of its own; (P, K+1)."""
+    """Maximise l(θ) − ½ Σ_jk precision_k θ_jk² by Newton's method, each outcome with its own step size; (P, K+1)."""
     theta = np.zeros((likelihood.n_outcomes, likelihood.n_features + 1))
 
     def objective(theta: Floats) -> tuple[Floats, Floats]:

@@ -3,9 +3,9 @@ r"""The two links, as functions of the signed linear predictor z = ±η: log Ψ(
     probit   Ψ = Φ, the normal distribution function;   slope φ(z)/Φ(z), Mills' ratio mirrored
     logit    Ψ(z) = 1/(1 + e^−z);                       slope 1 − Ψ(z)
 
-Both are needed for every row and outcome at every step of a chain, where an exponential and a logarithm each would be
-most of the cost. Within |z| < 8 they are read from a table of polynomials instead, one per cell of width 1/32: eight
-coefficients, which is one cache line, relative error below 1e-13. Beyond, asymptotic forms take over.
+Both are needed for every row and outcome at every step of a chain, where computing an exponential and a logarithm each
+time would dominate the cost. Within |z| < 8 they are read from a table of polynomials instead, one per cell of width
+1/32: eight coefficients, which is one cache line, relative error below 1e-13. Beyond that, asymptotic forms are used.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Table(NamedTuple):
 
 
 def log_link(z: Floats, link: int) -> Floats:
-    """log Ψ(z), with all its digits at both ends."""
+    """log Ψ(z), to full precision in both tails."""
     if link == LOGIT:
         return np.asarray(special.log_expit(z))
     x = z / math.sqrt(2.0)
@@ -129,7 +129,7 @@ def slopes(eta: Floats, signs: Signs, weights: Floats, tables: Table, link: int,
 def values_and_slopes(
     eta: Floats, signs: Signs, weights: Floats, tables: Table, link: int, out_values: Floats, out: Floats
 ) -> None:
-    """Add Σ_i w log Ψ(±η) of each outcome to `out_values` (P,), and do as `slopes` does."""
+    """Add Σ_i w log Ψ(±η) of each outcome to `out_values` (P,), and compute slopes as `slopes` does."""
     n, n_outcomes = eta.shape
     per_unit = float(CELLS_PER_UNIT)
     for i in range(n):
@@ -145,6 +145,6 @@ def values_and_slopes(
             else:
                 value = _value_outside(z, link)
                 slope = _slope_outside(z, link)
-            # NaN stays NaN (it fails the test above and both forms below), so a diverged step is seen as such.
+            # NaN stays NaN (it fails the test above and both forms below), so a diverged step can be detected.
             out_values[j] += weights[i] * sign * sign * value
             out[i, j] = weights[i] * sign * slope

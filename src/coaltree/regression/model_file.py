@@ -28,7 +28,7 @@ _DRAWS = ("coef_draws", "intercept_draws", "node_weights")
 
 
 def pack_fit(fit: ProbitFit) -> tuple[Arrays, dict[str, Any]]:
-    """Arrays and JSON values that suffice to rebuild a fit."""
+    """Arrays and JSON values from which a fit can be rebuilt."""
     arrays: Arrays = {name: getattr(fit, name) for name in _DRAWS}
     full = fit.info.get("covariance") != "diagonal"
     arrays["covariance"] = fit.covariance if full else np.diag(fit.covariance)
@@ -109,7 +109,7 @@ def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_model(path: str | os.PathLike[str], fit: ProbitFit, stack: Stack | None, settings: dict[str, Any]) -> None:
-    """Write a model, whole or not at all; `settings` are JSON values of the estimator."""
+    """Write a model atomically; `settings` are JSON values of the estimator."""
     arrays, texts = pack_fit(fit)
     arrays = {f"linear/{name}": values for name, values in arrays.items()}
     header: dict[str, Any] = {"linear": texts, "settings": settings}
@@ -120,7 +120,7 @@ def write_model(path: str | os.PathLike[str], fit: ProbitFit, stack: Stack | Non
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[ProbitFit, Stack | None, dict[str, Any]]:
-    """Read what `write_model` wrote; ValueError if the file is cut off, altered or something else."""
+    """Read what `write_model` wrote; ValueError if the file is truncated, altered or not a model."""
     contents = storage.read(path, KIND)
     try:
         fit = unpack_fit(_under("linear/", contents), contents["linear"])

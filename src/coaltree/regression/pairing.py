@@ -1,4 +1,4 @@
-"""Features and outcomes from two tables, row by row: by id, or in the order of the tables."""
+"""Features and outcomes from two tables, matched row by row: by id, or in the order of the tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Cells(NamedTuple):
 class Data(NamedTuple):
     """Features and outcomes of the same rows."""
 
-    columns: Columns  # features as they came
+    columns: Columns  # features as given
     X: Floats  # (N, K), encoded
     Y: Floats  # (N, P): 0, 1 or NaN
     ids: tuple[str, ...]
@@ -36,9 +36,9 @@ class Data(NamedTuple):
 
 
 def read_data(features: Any, outcomes: Any, id_column: str | None = None, drop: Sequence[str] = ()) -> Data:
-    """Bring the rows of two tables together: by id if a column is named, else in their order.
+    """Match the rows of two tables: by id if a column is named, else by position.
 
-    A table is a file or a DataFrame; `drop` names columns of either that are left out.
+    A table is a file or a DataFrame; `drop` names columns of either to leave out.
     """
     raws = read_raw(features), read_raw(outcomes)
     unknown = set(drop).difference(*(raw.frame.names for raw in raws))
@@ -114,7 +114,7 @@ def _matched(left: Cells, right: Cells, id_column: str | None) -> tuple[Ints, In
 
 
 def _two_classes(Y: Floats, names: tuple[str, ...]) -> tuple[Floats, tuple[str, ...], list[str]]:
-    """Leave out outcomes that never vary: there is nothing to learn of them, and no place in the tree."""
+    """Leave out outcomes that never vary: there is nothing to learn about them, and no place in the tree."""
     varies = np.array([len(set(y[~np.isnan(y)])) == 2 for y in Y.T])
     alone = [name for name, kept in zip(names, varies, strict=True) if not kept]
     if not varies.any():

@@ -5,15 +5,15 @@ in one solver. The objective is the mean loss plus the penalty,
 
     f(θ) = (1/N) Σ_i −log F(s_i η_i) + λ Σ_{k ≥ 1} [ α |θ_k| + ½ (1 − α) θ_k² ],   η = X θ,  s = 2y − 1,
 
-with F the logistic or the normal distribution function and θ_0 the intercept, which is free. Features are few and rows
-many, so every Newton step reduces the rows to one (K+1, K+1) matrix, and the step itself, with or without the absolute
-values, costs nothing beside it.
+with F the logistic or the normal distribution function and θ_0 the intercept, which is unpenalised. Features are few
+and rows many, so every Newton step reduces the rows to one (K+1, K+1) matrix, and the step itself, with or without the
+absolute values, costs next to nothing in comparison.
 
 **All outcomes at once, many features** (`crossfit_ridge`): ridge logistic regression along a path of penalties. After
 rotation to the principal axes of the scaled features the curvature is close to w_j d_k + penalty, w_j the mean of
-p(1 − p): a few steps with that inverse, all outcomes in one matrix product, come close enough. Weak penalties are only
-approached, which is a penalty too; the path is the same wherever it runs, and its best point is chosen by predictions
-of rows left out.
+p(1 − p): a few steps with that inverse, all outcomes in one matrix product, come close enough. Fits under weak
+penalties do not fully converge, which itself acts as a penalty; the path is the same in every fold, and its best point
+is chosen by held-out loss.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _MAX_STEPS = 100
 _MAX_SWEEPS = 1000
 _MAX_HALVINGS = 40
 _PRECISE = 1e-12  # suboptimality of the mean loss, in nats
-_ROUGH = 1e-6  # enough to rank penalties by held-out loss: Newton steps square the error that they leave
+_ROUGH = 1e-6  # enough to rank penalties by held-out loss: each Newton step squares the error
 _ROUNDING = 1e-14
 _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 
 _N_PENALTIES = 25
 _SMALLEST_RATIO = 1e-4  # of the penalties tried, the smallest over the largest
 _RIDGE_L1_RATIO = 1e-2  # stands for 0 when the largest penalty is set: ridge has none that zeroes every coefficient
-_N_WORSE = 5  # penalties in a row without an improvement after which the path is left
+_N_WORSE = 5  # the path ends after this many penalties in a row without an improvement
 
 
 def mean_loss(y: Floats, eta: Floats, link: Link) -> float:
@@ -73,7 +73,7 @@ def fit_coefficients(
 ) -> Floats:
     """Minimise f by (proximal) Newton steps with halving; return θ (K+1,).
 
-    `X` (N, K+1) has a first column of ones, as `Scaling.apply` gives it; `y` (N,) holds zeros and ones, both present.
+    `X` (N, K+1) has a first column of ones, as from `Scaling.apply`; `y` (N,) holds zeros and ones, both present.
     """
     l1, l2 = penalty * l1_ratio, penalty * (1.0 - l1_ratio)
     theta = np.zeros(X.shape[1]) if start is None else start.copy()
@@ -101,7 +101,7 @@ def fit_coefficients(
         size, halvings = 1.0, 0
         while (moved := objective(theta + size * step, eta + size * along)) > value and halvings < _MAX_HALVINGS:
             size, halvings = 0.5 * size, halvings + 1
-        if moved > value:  # rounding: no step improves any more
+        if moved > value:  # rounding: no further step improves
             break
         theta, eta, value = theta + size * step, eta + size * along, moved
         if 0.5 * size * float(step @ hessian @ step) < tolerance:
@@ -156,7 +156,7 @@ def choose_penalty(X: Floats, y: Floats, l1_ratios: tuple[float, ...], folds: In
     """Penalty λ and l1_ratio with the lowest held-out log loss of the logistic regression, and that loss.
 
     `X` (N, K+1) as in `fit_coefficients`; `folds` (N,) numbers the held-out parts. Every part is fitted down the same
-    path of penalties, each fit starting from the last; the path is left when the loss no longer falls.
+    path of penalties, each fit starting from the last; the path ends when the loss no longer falls.
     """
     parts = [(X[folds != f], y[folds != f], X[folds == f], y[folds == f]) for f in np.unique(folds)]
     best = (np.inf, 0.0, 0.0)
@@ -183,7 +183,7 @@ def choose_penalty(X: Floats, y: Floats, l1_ratios: tuple[float, ...], folds: In
 
 # Prior variance of the linear predictor at each penalty.
 VARIANCES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-# Features are divided by their deviation to these powers: rare words have too loud a voice under the first.
+# Features are divided by their deviation to these powers: the first gives rare words too much weight.
 POWERS = (1.0, 0.5)
 N_STEPS = 12
 
@@ -201,7 +201,7 @@ class Ridge:
 
 
 def ridge_path(X: Floats, Y: Floats, weights: Floats, rates: Floats) -> list[Ridge]:
-    """One model a way of scaling and a penalty, the strongest first."""
+    """One model per scaling and penalty, the strongest penalty first."""
     return [model for power in POWERS for model in _path(X, Y, weights, rates, power)]
 
 
@@ -246,8 +246,8 @@ def _path(X: Floats, Y: Floats, weights: Floats, rates: Floats, power: float) ->
             new_mu = mu + residual.sum(axis=0) / (bend * total)
             new_theta = theta + (residual.T @ turned - penalty * theta) / (bend[:, None] * d + penalty)
             new_eta, new = height(new_mu, new_theta, penalty)
-            # Rows that matter have more curvature than the mean: a step too far is taken back and made shorter.
-            better = new >= now - 1e-9 * np.abs(now)  # at the top all steps are level
+            # Rows that matter have more curvature than the mean: a step that overshoots is undone and shortened.
+            better = new >= now - 1e-9 * np.abs(now)  # at the maximum all steps are level
             mu, now, eta = np.where(better, new_mu, mu), np.where(better, new, now), np.where(better, new_eta, eta)
             theta = np.where(better[:, None], new_theta, theta)
             caution = np.where(better, np.maximum(0.8 * caution, 1.0), 3.0 * caution)
@@ -257,7 +257,7 @@ def _path(X: Floats, Y: Floats, weights: Floats, rates: Floats, power: float) ->
 
 
 def crossfit_ridge(X: Floats, Y: Floats, weights: Floats, rates: Floats, folds: Ints) -> tuple[Ridge, Floats]:
-    """Choose every outcome's penalty by the loss of rows left out; return the model and logits of rows left out."""
+    """Choose every outcome's penalty by held-out loss; return the model and the held-out logits."""
     held = np.empty((len(POWERS) * len(VARIANCES), *Y.shape))
     for fold in range(int(folds.max()) + 1):
         out = folds == fold

@@ -1,4 +1,4 @@
-"""What a user passes, checked and brought to the form the chains need: centred, scaled features and signed labels."""
+"""User input, checked and converted to the form the chains need: centred, scaled features and signed labels."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from coaltree.errors import InputError
 from coaltree.regression.encoding import as_outcomes
 from coaltree.regression.likelihood import BLOCK, Likelihood, SparseLikelihood
 
-# With a full Φ every iteration factorises a matrix of this size; beyond it takes seconds.
+# With a full Φ every iteration factorises a matrix of up to this size; a larger one would take seconds.
 LARGEST = 5000
-# By default Φ is full up to so many features, and unknowns.
+# By default Φ is full up to this many features, and this many intercepts and coefficients.
 MOST_FULL, LARGEST_FULL = 10, 300
 
 
@@ -40,7 +40,7 @@ class Scaling:
         return rows
 
     def undo(self, theta: Floats) -> tuple[Floats, Floats]:
-        """Intercepts (…,) and coefficients (…, K) of the features as they came, from (…, 1 + varying columns)."""
+        """Intercepts (…,) and coefficients (…, K) of the features as given, from (…, 1 + varying columns)."""
         varying = self.varying
         coef = np.zeros((*theta.shape[:-1], self.n_columns))
         coef[..., varying] = theta[..., 1:] / self.width[varying]
@@ -49,17 +49,17 @@ class Scaling:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Everything `fit_probit` needs of its input."""
+    """Everything `fit_probit` needs from its input."""
 
     likelihood: Likelihood
     scaling: Scaling
     fitted: Bools  # (P,), outcomes with both classes
     rates: Floats  # (P,), smoothed share of ones
-    wide: bool  # whether every feature has a width of its own, or all have a full covariance
+    wide: bool  # whether every feature has its own width, or all have a full covariance
 
 
 def dense(table: Any) -> Any:
-    """Turn a scipy sparse matrix into an array; leave others as they are."""
+    """Turn a scipy sparse matrix into an array; return anything else unchanged."""
     return table.toarray() if hasattr(table, "toarray") else table
 
 
@@ -118,7 +118,7 @@ def scale_features(X: Any, weights: Floats) -> Scaling:
 
 
 def choose_wide(n_features: int, n_outcomes: int) -> bool:
-    """Whether to give features widths of their own: a full covariance of many is neither learned nor affordable."""
+    """Whether to give each feature its own width: a full covariance of many can be neither learned nor afforded."""
     return n_features > MOST_FULL or n_outcomes * (n_features + 1) > LARGEST_FULL
 
 

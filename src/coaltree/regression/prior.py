@@ -5,30 +5,30 @@ r"""The prior of intercepts and coefficients.
     β̄ = (1/P) Σ_j β_j ~ N(0, τ² I), independent of those differences;   τ ~ half-t(2, scale)
     tree ~ Kingman's coalescent;   s₀ ~ Exponential(1);   Φ ~ IW(ν + K − 1, ν σ² I);   σ ~ half-t(2, scale)
 
-A flat prior at the root gives differences between leaves their density and leaves their common level free. Giving that
-level, as the plain mean β̄, a prior of its own makes the joint proper, and because β̄ has nothing to do with tree, Φ and
-s₀, the conditionals of those three are what they are under a flat root: `inference.learning.chain` draws them as it
-does for a table. A prior N(0, cΦ) on the root itself would enter every tree move. Its width τ is learned, so that what
-all outcomes share is shrunk as ridge regression shrinks, by as much as the data ask for. One outcome alone has no
-differences: what is left is β ~ N(0, τ² I).
+A flat prior at the root determines the density of differences between leaves and leaves their common level free. A
+separate prior on that level, the plain mean β̄, makes the joint density proper, and because β̄ is independent of tree, Φ
+and s₀, the conditionals of those three are the same as under a flat root: `inference.learning.chain` draws them as it
+does for a table. (A prior N(0, cΦ) on the root itself would enter every tree move.) The width τ of β̄ is learned, so
+that what all outcomes share is shrunk as in ridge regression, by as much as the data require. A single outcome has no
+differences: only β ~ N(0, τ² I) remains.
 
-Nothing but the two widths τ and σ has a size of its own, and both are learned, each from all features at once. Widths
-learned feature by feature (Huang & Wand 2013) fall to nothing where labels say little, and intervals of coefficients
-are then too short: on equal widths those of 90 % cover 86 %.
+The two widths τ and σ set the only scales, and both are learned, each from all features at once. Widths learned feature
+by feature (Huang & Wand 2013) collapse to zero where labels say little, and intervals of coefficients are then too
+short: when the true widths are equal, 90 % intervals cover 86 %.
 
-Given everything else (μ, β) is Gaussian with precision, over outcomes ⊗ features,
+Given everything else, (μ, β) is Gaussian with precision, over outcomes ⊗ features,
 
     Q ⊗ Φ⁻¹ + (1/P²) 1 1ᵀ ⊗ I/τ²,   Q = Σ_k c_k c_kᵀ,
 
-where c_k are the weights with which contrast k (`model.diffusion.contrasts`) takes the leaves.
+where c_k are the weights of the leaves in contrast k (`model.diffusion.contrasts`).
 
 **Many features** (`wide_prior`). A full Φ of hundreds of features cannot be learned, and few of them may matter. Then
-every feature has a width of its own, which all outcomes share, and β_jk/λ_k has the prior above with Φ = σ² I:
+every feature has its own width λ_k, which all outcomes share, and β_jk/λ_k has the prior above with Φ = σ² I:
 
-    λ_k² ~ IG(ν/2, ν/2),   ν ∈ DFS, each as likely;   σ, τ ~ half-t(2, scale).
+    λ_k² ~ IG(ν/2, ν/2),   ν ∈ DFS, equally likely;   σ, τ ~ half-t(2, scale).
 
-So the effects of a feature on P outcomes are jointly t-distributed with ν degrees of freedom, from Cauchy tails (few
-features matter, those a lot) to all but normal ones (all matter a little, as in ridge regression); the data choose.
+So the effects of a feature on P outcomes are jointly t-distributed with ν degrees of freedom, from Cauchy tails (a few
+features matter a lot) to nearly normal ones (all matter a little, as in ridge regression); the data choose.
 The precision of β is A ⊗ Λ⁻² with A = Q/σ² + 1 1ᵀ/(Pτ)².
 """
 
@@ -50,9 +50,9 @@ from coaltree.model.family import Integrated, Linear, State, Values, check_posit
 from coaltree.model.wishart import WIDTH_DF, log_half_t, sample_half_t
 
 INTERCEPT_SD = 5.0
-# ν: how much alike the widths of features are.
+# ν: the larger, the more alike the widths of features.
 DF = 10.0
-# Degrees of freedom of the effects of one among many features.
+# Degrees of freedom of a feature's effects when features are many.
 DFS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 64.0])
 
 
@@ -61,7 +61,7 @@ class PooledSpherical(Linear):
     """One learned variance for all features: Φ = σ² I with σ ~ half-t(2, scale); densities are of σ².
 
     The half-t is a mixture, σ² | a ~ IG(1, 2/a) with a ~ IG(½, 1/scale²) (Wand et al. 2011), so that given a draw of a
-    the conjugate updates of `model.covariance.Spherical` do.
+    the conjugate updates of `model.covariance.Spherical` apply.
     """
 
     scale: float = 1.0
@@ -107,7 +107,7 @@ class PooledSpherical(Linear):
         return self.from_values({"variance": sample_half_t(self.scale, rng) ** 2}, d)
 
     def log_rescale(self, state: State, c: float) -> float:
-        """log p(σ/√c) − log p(σ) − ½ log c, which a slice asks for often."""
+        """log p(σ/√c) − log p(σ) − ½ log c, which slice sampling evaluates often."""
         width = math.sqrt(float(state.values["variance"]))
         return log_half_t(width / math.sqrt(c), self.scale) - log_half_t(width, self.scale) - 0.5 * math.log(c)
 
@@ -118,7 +118,7 @@ class Prior(NamedTuple):
     family: CovarianceFamily
     spread_scale: float  # scale of τ
     intercept_sd: float = INTERCEPT_SD
-    wide: bool = False  # every feature has a width of its own
+    wide: bool = False  # every feature has its own width
 
 
 class Hyper(NamedTuple):
@@ -126,7 +126,7 @@ class Hyper(NamedTuple):
 
     unknowns: Unknowns | None  # tree, Φ, s₀; None for a single outcome
     spread: float  # τ
-    widths: Floats | None = None  # λ, (K,), of a wide prior
+    widths: Floats | None = None  # λ, (K,), for a wide prior
     df: float = np.inf  # ν
 
 

@@ -1,8 +1,8 @@
-"""Run chains of the regression from their seeds, or on from a checkpoint: the file that holds unfinished chains.
+"""Run the regression's chains from their seeds, or continue them from a checkpoint, a file of unfinished chains.
 
-A file remembers a digest of data and settings, so that a run is never continued with others. The pilot's expansion of
-the likelihood is computed anew, by the same operations: a run that was stopped and continued equals one that was not,
-to the last bit.
+The file stores a digest of data and settings, so that a run is never continued with others. The pilot's expansion of
+the likelihood is recomputed by the same operations: a run that was stopped and continued is bit-for-bit equal to one
+that was not.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def run_chains(
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> list[Chain]:
-    """Run one chain a generator, `n_iter` iterations each; the result does not depend on `n_jobs` or on where.
+    """Run one chain per generator, `n_iter` iterations each; the result does not depend on `n_jobs` or where they run.
 
-    Ctrl-C ends the run early with the iterations that are done, as long as every chain has one draw to keep.
+    Ctrl-C ends the run early with the iterations done so far, provided every chain has a draw to keep.
     """
     kind = WideChain if prior.wide else Chain
     chains: list[Chain] = [kind(likelihood, prior, settings, rng) for rng in generators]
@@ -58,17 +58,17 @@ def run_chains(
 
 
 def fingerprint(likelihood: Likelihood, prior: Prior, settings: Any, n_chains: int, seed: Any) -> str:
-    """Tell apart runs by everything that decides what the chains draw."""
+    """Identify a run by everything that determines what the chains draw."""
     return storage.fingerprint(*likelihood.digest(), likelihood.link, prior, tuple(settings), n_chains, seed)
 
 
 def write_checkpoint(path: str | os.PathLike[str], chains: list[Chain], key: str) -> None:
-    """Write all chains to `path`, whole or not at all."""
+    """Write all chains to `path`, atomically."""
     storage.write_chains(path, map(_pack, chains), key, KIND)
 
 
 def read_checkpoint(path: str | os.PathLike[str], chains: list[Chain], key: str) -> None:
-    """Bring fresh `chains` to where the file left them; ValueError if it is damaged or of another run."""
+    """Bring fresh `chains` to the state in the file; ValueError if it is damaged or from another run."""
     for chain, (arrays, header) in zip(chains, storage.read_chains(path, key, KIND), strict=True):
         _unpack(chain, arrays, header)
 
@@ -81,7 +81,7 @@ def _pack(chain: Chain) -> tuple[Arrays, dict[str, Any]]:
     header: dict[str, Any] = {"generator": chain.rng.bit_generator.state, "begun": now is not None}
     if now is None:
         return arrays, header
-    # A gradient may have been put together from parts, and the same sum in another order has other last bits.
+    # A gradient may have been assembled from parts, and the same sum in another order differs in its last bits.
     arrays |= {name: getattr(now.point, name) for name in Point._fields}
     arrays["theta_sum"], arrays["pilot"] = now.theta_sum, now.pilot.theta
     arrays["numbers"] = np.array([now.hyper.spread, now.accepted])

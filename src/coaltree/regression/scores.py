@@ -1,7 +1,7 @@
-"""How good predictions of a binary outcome are: discrimination, accuracy of probabilities, calibration.
+"""Scores of predictions of a binary outcome: discrimination, accuracy of probabilities, calibration.
 
-Every function takes labels `y` (N,) of 0, 1 or NaN (no label: the row is left out) and returns NaN where the labels
-that are left do not hold both classes.
+Every function takes labels `y` (N,) of 0, 1 or NaN (no label: the row is left out) and returns NaN where the remaining
+labels do not include both classes.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def auroc_of_resamples(
 ) -> None:
     """Area under the ROC curve of B weighted resamples, `out` (B,), in one pass over the sorted rows for each.
 
-    `counts` (B, N) says how often a resample holds a row. The area is the share of pairs (event, non-event) of the same
-    group in which the event has the higher score, ties counting one half.
+    `counts` (B, N) gives how often a resample contains a row. The area is the share of pairs (event, non-event) of the
+    same group in which the event has the higher score, ties counting one half.
     """
     for b in range(len(counts)):
         concordant, pairs = 0.0, 0.0
@@ -116,7 +116,7 @@ def bootstrap_auroc(
 ) -> Floats:
     """Area under the ROC curve of bootstrap resamples of the rows, (B,); NaN for resamples with one class.
 
-    Give the same `counts` (from `resample_counts`) for two scores and the differences are paired.
+    With the same `counts` (from `resample_counts`) for two scores, their differences are paired.
     """
     ranking = rank(y, score, groups)
     if counts is None:
@@ -127,7 +127,7 @@ def bootstrap_auroc(
 
 
 def interval(resamples: Floats, level: float = 0.95) -> tuple[float, float]:
-    """Percentile interval of bootstrap values, without the NaNs among them; NaN if nothing is left."""
+    """Percentile interval of bootstrap values, ignoring NaN; NaN if nothing is left."""
     known = resamples[~np.isnan(resamples)]
     if len(known) == 0:
         return float("nan"), float("nan")
@@ -161,13 +161,13 @@ def auprc(y: npt.ArrayLike, score: npt.ArrayLike) -> float:
 
 
 def brier(y: npt.ArrayLike, probability: npt.ArrayLike) -> float:
-    """Mean squared distance of probability and label."""
+    """Mean squared difference between probability and label."""
     labels, p = _labelled(y, probability)
     return float("nan") if _one_class(labels) else float(np.mean((p - labels) ** 2))
 
 
 def log_loss(y: npt.ArrayLike, probability: npt.ArrayLike) -> float:
-    """Mean of −log probability of what happened, in nats; probabilities are kept 1e-12 away from 0 and 1."""
+    """Mean negative log probability of the labels, in nats; probabilities are kept 1e-12 away from 0 and 1."""
     labels, p = _labelled(y, probability)
     if _one_class(labels):
         return float("nan")
@@ -178,8 +178,8 @@ def log_loss(y: npt.ArrayLike, probability: npt.ArrayLike) -> float:
 class Calibration(NamedTuple):
     """Logistic recalibration: perfect predictions have intercept 0 and slope 1."""
 
-    intercept: float  # shift of the log odds that makes the mean probability right, the slope being 1
-    slope: float  # factor of the log odds in the best fit; below 1: predictions are too extreme
+    intercept: float  # shift of the log odds that makes the mean probability right, with slope 1
+    slope: float  # coefficient of the log odds in the best fit; below 1: predictions are too extreme
 
 
 def calibration(y: npt.ArrayLike, probability: npt.ArrayLike) -> Calibration:

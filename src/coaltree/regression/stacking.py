@@ -1,16 +1,16 @@
-r"""Effects that are not linear: predictions of other models, made for rows they have not seen, as features.
+r"""Nonlinear effects: predictions of other models for rows they have not seen, used as features.
 
 Three models learn every outcome: one forest for all, one ridge regression each, and the linear coalescent probit. Each
 predicts the training rows without having seen them: the forest out of bag, the others in folds. The log odds z_ijm of
-model m for outcome j then enter a coalescent probit of their own,
+model m for outcome j then enter a second coalescent probit,
 
     y_ij ~ Bernoulli(Ψ(μ_j + Σ_m γ_jm z_ijm + Σ_s α_js u_is)),
 
 where each outcome has its own columns z, centred, in units common to all outcomes, and shares the principal components
-u of all log odds of all models. (γ_j, α_j) are the leaves of a tree with a prior for many features (`prior`): what a
-model is worth is learned for all outcomes together, as far as they agree.
+u of all log odds of all models. (γ_j, α_j) are the leaves of a tree with the prior for many features (`prior`): the
+weight of a model is learned for all outcomes together, as far as they agree.
 
-The density of rows left out decides: if the linear model alone has the higher one, it is used, and the stack is not.
+The stack is used only if its predictive density of held-out rows is higher than that of the linear model alone.
 """
 
 from __future__ import annotations
@@ -36,48 +36,48 @@ Fit = Callable[[Any, Floats, Floats], ProbitFit]
 
 MODELS = ("forest", "ridge", "linear")
 N_FOLDS = 5
-# Iterations of the linear model in a fold, and how many of them are dropped: a mean prediction needs no more.
+# Iterations of the linear model per fold, and how many of them are dropped: a mean prediction needs no more.
 FOLD_ITERATIONS, FOLD_BURN_IN = 150, 75
 MOST_COMPONENTS = 5
-# Log odds further out say no more.
+# Log odds are clipped at this value.
 FURTHEST = 8.0
 
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """The models, how their log odds become columns, and the coalescent probit over these."""
+    """The models, how their log odds become columns, and the coalescent probit on these."""
 
-    fit: ProbitFit  # K = S + C coefficients: components first, then one a model
+    fit: ProbitFit  # K = S + C coefficients: components first, then one per model
     forest: Forest
     ridge: Ridge
     kept: Ints  # outcomes with both classes
     centre: Floats  # (C, P), of log odds
     scale: Floats  # (C,)
     loadings: Floats  # (C P, S)
-    densities: dict[str, Floats]  # log density of rows left out, each (P,); NaN for outcomes with one class
+    densities: dict[str, Floats]  # log density of held-out rows, each (P,); NaN for outcomes with one class
 
     @property
     def chosen(self) -> bool:
-        """Whether it predicts rows left out better than the linear model does."""
+        """Whether it predicts held-out rows better than the linear model does."""
         return bool(np.nansum(self.densities["stack"]) > np.nansum(self.densities["linear"]))
 
     @property
     def linear_share(self) -> Floats:
-        """Of what the stack adds to knowing the rates, the part that the linear model adds as well, (P,)."""
+        """The share of the stack's gain over the rates alone that the linear model also achieves, (P,)."""
         rate, linear, stack = (self.densities[name] for name in ("rates", "linear", "stack"))
         with np.errstate(invalid="ignore", divide="ignore"):
             share = np.where(stack > rate, (linear - rate) / (stack - rate), np.nan)
         return np.asarray(np.clip(share, 0.0, 1.0))
 
     def predict(self, X: Any, linear: ProbitFit, node_weights: Floats | None, return_std: bool) -> Any:
-        """Posterior mean probabilities (N, P), or of the nodes whose weights are given; with deviations if wanted."""
+        """Posterior mean probabilities (N, P), or those of nodes with the given weights; with deviations if wanted."""
         probability = linear.predict_proba(X)
         models = np.stack([self.forest.logits(X), self.ridge.logits(X), _odds(probability[:, self.kept])])
         shared, own = stacked_columns(models, self.centre, self.scale, self.loadings)
         coef = self.fit.coef_draws.reshape(-1, *self.fit.coef_draws.shape[2:])
         intercept = self.fit.intercept_draws.reshape(len(coef), -1)
         drawn = np.linspace(0, len(coef) - 1, min(len(coef), N_PREDICTIVE)).round().astype(int)
-        rest = links.quantile(probability, links.LINKS[self.fit.link])  # outcomes with one class stay as they are
+        rest = links.quantile(probability, links.LINKS[self.fit.link])  # outcomes with one class are unchanged
         n_models = probability.shape[1] if node_weights is None else len(node_weights)
         total, squares = np.zeros((len(probability), n_models)), np.zeros((len(probability), n_models))
         for s in drawn:
@@ -170,7 +170,7 @@ def _principal(table: Floats, n_components: int) -> Floats:
     values, vectors = np.linalg.eigh(table.T @ table / len(table))
     leading = np.argsort(-values)[:n_components]
     leading = leading[values[leading] > 1e-9 * values.max()]
-    # A sign of its own for every axis, so that it does not depend on the library.
+    # Fix the sign of every axis, so that it does not depend on the library.
     axes = vectors[:, leading] * np.sign(vectors[np.abs(vectors[:, leading]).argmax(axis=0), leading])
     return np.asarray(axes / np.sqrt(values[leading]))
 
@@ -184,7 +184,7 @@ def _density(Y: Floats, odds: Floats, weights: Floats) -> Floats:
 def _left_out(fit: ProbitFit, shared: Floats, own: Floats, signs: links.Signs, weights: Floats) -> Floats:
     """Leave-one-out log density of each outcome, (P,), by importance sampling over draws (Gelfand 1996).
 
-    The features of a row come from models that have not seen it, so nothing of its labels is left in.
+    The features of a row come from models that have not seen it, so they carry no information on its labels.
     """
     coef = fit.coef_draws.reshape(-1, *fit.coef_draws.shape[2:])
     intercept = fit.intercept_draws.reshape(len(coef), -1)
@@ -192,7 +192,7 @@ def _left_out(fit: ProbitFit, shared: Floats, own: Floats, signs: links.Signs, w
     values = np.stack(
         [links.log_link(signs * _predictor(shared, own, coef[s], intercept[s]), links.LINKS[fit.link]) for s in drawn]
     )
-    # Weights 1/p, cut at the root of their number times their mean (Ionides 2008).
+    # Weights 1/p, truncated at the root of their number times their mean (Ionides 2008).
     log_w = -values
     log_w = np.minimum(log_w, logsumexp(log_w, axis=0) - 0.5 * np.log(len(drawn)))
     left_out = logsumexp(log_w + values, axis=0) - logsumexp(log_w, axis=0)

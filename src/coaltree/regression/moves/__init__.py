@@ -1,1 +1,1 @@
-"""The moves of a chain: coefficients, places in the tree, widths, and what is left given the coefficients."""
+"""The moves of a chain: coefficients, places in the tree, widths, and the rest given the coefficients."""

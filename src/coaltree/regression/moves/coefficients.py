@@ -1,8 +1,8 @@
 r"""Draw all intercepts and coefficients at once, given tree, Φ, s₀ and τ.
 
 **Hamiltonian, collapsed** (`hamiltonian`): no latent variables. At a pilot point θ̂ the likelihood is replaced by its
-second-order expansion l̂; with the Gaussian prior that makes a Gaussian N(m, M⁻¹), M = H + prior precision, which holds
-all of the prior and most of the likelihood. In q = Lᵀ(θ − m), M = L Lᵀ, the energy is
+second-order expansion l̂; with the Gaussian prior that gives a Gaussian N(m, M⁻¹), M = H + prior precision, which
+captures all of the prior and most of the likelihood. In q = Lᵀ(θ − m), M = L Lᵀ, the energy is
 
     ½|q|² + ½|p|² + R(θ),   R = l̂ − l,
 
@@ -83,7 +83,7 @@ def solve_upper(factor: Floats, x: Floats) -> Floats:
 
 
 def make_pilot(likelihood: Likelihood, theta: Floats) -> Pilot:
-    """Expand the likelihood around θ, with a trillionth more curvature: columns may say the same."""
+    """Expand the likelihood around θ, with a trillionth more curvature in case columns are collinear."""
     values, gradient = likelihood.values_and_gradient(theta)
     curvature = likelihood.curvature(theta)
     diagonal = np.einsum("jkk->jk", curvature)
@@ -99,7 +99,7 @@ def expansion(pilot: Pilot, theta: Floats) -> tuple[float, Floats]:
 
 
 def correction(pilot: Pilot, point: Point) -> float:
-    """l − l̂, up to a constant: what makes exact a move that took l̂ for l."""
+    """l − l̂, up to a constant: the correction that makes a move based on l̂ exact."""
     return point.log_likelihood - expansion(pilot, point.theta)[0]
 
 
@@ -136,7 +136,7 @@ def hamiltonian(
         return 0.5 * float(q @ q + p @ p) - correction(pilot, point)
 
     shape = start.theta.shape
-    # A turn of random size: no direction is left at the same angle every time.
+    # A turn of random size, so that no direction is rotated by the same angle every time.
     angle = 0.5 * math.pi * (0.8 + 0.4 * rng.random()) / n_steps
     cosine, sine = math.cos(angle), math.sin(angle)
     q, p = gaussian.whiten(start.theta), rng.standard_normal(start.theta.size)

@@ -1,21 +1,20 @@
 r"""Draw tree, Φ, leaf noise, scale and τ given the coefficients; and leaf noise with the coefficients following.
 
-All but τ come from what learns them for a table (`coaltree.inference.learning.chain`),
-the table being β (`draw_hyper`).
+Given β (`draw_hyper`), all but τ are drawn by the steps that learn them for a table
+(`coaltree.inference.learning.chain`), with β as the table.
 
-**Leaf noise, coefficients integrated out** (`move_noise`).
-
-Given β, leaf noise is pinned by hundreds of differences, and given leaf noise those hardly move: in turn they crawl.
-With the pilot's expansion l̂ in place of l coefficients integrate out,
+**Leaf noise, coefficients integrated out** (`move_noise`). Given β, leaf noise is pinned by hundreds of differences,
+and given leaf noise those hardly move: drawn in turn, both mix slowly. With the pilot's expansion l̂ in place of l the
+coefficients integrate out,
 
     Ẑ(h) = ∫ p(θ | h) e^l̂(θ) dθ = |prior precision|^½ |M|^(−½) exp(½ bᵀM⁻¹b),   M = H + prior precision(h),
 
-and θ = m(h) + M(h)^(−½) q with a standard normal q. So keep q, propose another h, let θ follow, and accept with
+and θ = m(h) + M(h)^(−½) q with a standard normal q. So keep q, propose a new h, let θ follow, and accept with
 
-    min(1, [p(h′) Ẑ(h′) e^(R′)] / [p(h) Ẑ(h) e^R]),   R = l − l̂ at θ:
+    min(1, [p(h′) Ẑ(h′) e^(R′)] / [p(h) Ẑ(h) e^R]),   R = l − l̂ at θ.
 
-exact, because (h, q) has density p(h) Ẑ(h) N(q; 0, I) e^R, and close to a draw with θ integrated out, because R hardly
-changes. A proposal costs one Cholesky factor of M.
+This is exact, because (h, q) has density p(h) Ẑ(h) N(q; 0, I) e^R, and close to a draw with θ integrated out, because R
+hardly changes. A proposal costs one Cholesky factorisation of M.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.moves.coefficients import Gaussian, Pilot, Point, approximate, correction, evaluate
 from coaltree.regression.prior import Hyper, Prior, precision
 
-# Standard deviation of a proposal in log s₀: as often timid as bold.
+# Standard deviations of a proposal in log s₀, small or large with equal probability.
 STEPS = (0.3, 1.0)
 
 
 def log_evidence(hyper: Hyper, gaussian: Gaussian) -> float:
-    """log Ẑ(h) + log p(s₀), up to what does not depend on leaf noise."""
+    """log Ẑ(h) + log p(s₀), up to terms that do not depend on leaf noise."""
     now = hyper.unknowns
     assert now is not None
     d = now.covariance.d
@@ -79,7 +78,7 @@ def move_noise(
 
 
 def draw_spread(spread: float, level: Floats, scale: float, rng: np.random.Generator) -> float:
-    """τ given β̄ (K,), by a slice in log τ."""
+    """τ given β̄ (K,), by slice sampling of log τ."""
     n, square = len(level), float(level @ level)
 
     def log_density(log_spread: float) -> float:
@@ -92,7 +91,7 @@ def draw_spread(spread: float, level: Floats, scale: float, rng: np.random.Gener
 
 
 def draw_hyper(hyper: Hyper, theta: Floats, prior: Prior, n_sweeps: int, rng: np.random.Generator) -> Hyper:
-    """Everything but the coefficients, given them."""
+    """Draw everything but the coefficients, given them."""
     beta = np.ascontiguousarray(theta[:, 1:])
     now = hyper.unknowns
     if now is not None:

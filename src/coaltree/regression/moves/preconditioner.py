@@ -6,12 +6,13 @@ prior precision between outcomes (`prior.outcome_precision`), the precision of (
     M = diag(w) ⊗ G + A ⊗ Λ⁻²,
 
 the second part exactly. After β ↦ diag(w)^½ β Λ⁻¹ the first part is I ⊗ ΛGΛ and the second diag(w)^−½ A diag(w)^−½ ⊗ I,
-so the eigenvectors U of the one and E of the other make M diagonal: d_k + a_p, sums of an eigenvalue of each. Neither
-can lose positive definiteness: d_k is cut at zero, and a_p at a trillionth of the largest.
+so the eigenvectors U of the first and E of the second make M diagonal: d_k + a_p, sums of an eigenvalue of each. To
+keep M positive definite, d_k is truncated at zero, and a_p at a trillionth of the largest.
 
-G is taken block by block, at most LARGEST_BLOCK features each: of B blocks the largest eigenvalue of M against its
-block diagonal is at most B, so a trajectory needs at most √B times as many steps. An intercept goes with the weighted
-mean of the features at the pilot, μ′_j = μ_j + c_j β_j, which takes away most of what ties it to the coefficients.
+G is taken block by block, at most LARGEST_BLOCK features each: with B blocks the largest eigenvalue of M relative to
+its block diagonal is at most B, so a trajectory needs at most √B times as many steps. An intercept is shifted by the
+weighted mean of the features at the pilot, μ′_j = μ_j + c_j β_j, which removes most of its correlation with the
+coefficients.
 
 A frame need not be exact, only independent of the coefficients that are drawn in it.
 """
@@ -32,7 +33,7 @@ SMALLEST = 1e-12
 
 
 class WidePilot(NamedTuple):
-    """The likelihood around a point, as the frame takes it."""
+    """The likelihood around a point, as the frame uses it."""
 
     theta: Floats  # (P, K+1)
     weights: Floats  # (P,), w
@@ -78,7 +79,7 @@ def make_basis(grams: list[tuple[slice, Floats]], widths: Floats) -> Basis:
 
 
 def make_wide_pilot(likelihood: Likelihood, grams: list[tuple[slice, Floats]], theta: Floats) -> WidePilot:
-    """Look at the likelihood around θ."""
+    """Expand the likelihood around θ."""
     bend = likelihood.bend(theta)
     total = np.maximum(bend.sum(axis=0), np.finfo(np.float64).tiny)
     weights = np.maximum(total / likelihood.weights.sum(), 1e-8)
@@ -103,13 +104,13 @@ class Frame:
         self.scale = scale[:, None]
         self.root = np.sqrt(basis.spectrum + a[:, None])
         self.intercept_root = np.sqrt(pilot.intercepts + intercept)
-        # Up to what w says; and of M, up to what w and Λ say.
+        # Up to terms in w; for M, up to terms in w and Λ.
         self.log_det_outcomes = float(np.log(a).sum())
         self.log_det_root = float(np.log(self.root).sum())
         self.mean = self._pull(pilot.linear)
 
     def with_outcomes(self, outcomes: Floats) -> Frame:
-        """The frame of another prior between outcomes: K × K matrices stay."""
+        """The frame for another prior between outcomes: K × K matrices are reused."""
         return Frame(self.pilot, self.basis, self.widths, outcomes, self.intercept)
 
     def whiten(self, theta: Floats) -> Floats:
@@ -143,11 +144,11 @@ class Frame:
         return out
 
     def _between(self, values: Floats, factors: Floats) -> Floats:
-        """Multiply by `factors` along the eigenvectors E, and turn back: close A give close results, unlike close E."""
+        """Multiply by `factors` along the eigenvectors E and rotate back: continuous in A, although E is not."""
         return np.asarray(self.vectors @ (factors * (self.vectors.T @ values)))
 
     def draw(self, rng: np.random.Generator) -> Floats:
-        """A standard normal q, drawn among features and turned: signs and order of eigenvectors do not matter."""
+        """A standard normal q, drawn in feature space and rotated: signs and order of eigenvectors do not matter."""
         q = rng.standard_normal(self.mean.shape)
         q[:, 1:] = self.basis.rotate(q[:, 1:])
         return q

@@ -1,17 +1,17 @@
-r"""Hang one outcome elsewhere in the tree and redraw its coefficients in the same move.
+r"""Regraft one outcome elsewhere in the tree and redraw its coefficients in the same move.
 
-An outcome with few events has coefficients close to its neighbours' because the tree says so, and a place in the tree
-close to them because its coefficients are: drawn in turn, the two hold each other. So they are drawn together. Take
-leaf j off the tree. Given the rest, R new places come from the coalescent itself (an extra lineage meets each live one
-at rate 1); with the present place they are weighed by
+An outcome with few events has coefficients close to its neighbours' because of the tree, and a place in the tree close
+to them because of its coefficients: drawn in turn, the two hold each other in place. So they are drawn together. Take
+leaf j off the tree. Given the rest, R new places are drawn from the coalescent itself (an extra lineage meets each live
+one at rate 1); together with the present place they are weighted by
 
     Ẑ_r = ∫ N(β_j; m_r, v_r Φ) N(β̄; 0, τ² I) N(μ_j) exp l̂_j(μ_j, β_j) d(μ_j, β_j),
 
-in closed form, where N(m_r, v_r Φ) is what the rest of the tree says about a leaf that hangs there and l̂_j is the
+in closed form, where N(m_r, v_r Φ) is the prior of a leaf at that place given the rest of the tree and l̂_j is the
 pilot's expansion of outcome j's likelihood. One place is chosen by weight, (μ_j, β_j) drawn from that integrand, and
 both accepted with probability min(1, exp[(l_j − l̂_j)(new) − (l_j − l̂_j)(old)]). The first two steps (iterated sampling
-importance resampling) are reversible with respect to the same model with l̂_j in place of l_j; so the acceptance makes
-them exact. `regraft_scaled` is the same for many features, in the coordinates of `preconditioner`.
+importance resampling) are reversible with respect to the same model with l̂_j in place of l_j, so the acceptance step
+makes the move exact. `regraft_scaled` is the same for many features, in the coordinates of `preconditioner`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ N_PLACES = 16
 
 
 class Places(NamedTuple):
-    """Where a leaf may hang, its present place first: on the branch above node `edge`, at `time`."""
+    """Places where a leaf may attach, its present one first: on the branch above node `edge`, at `time`."""
 
     edge: Ints  # (R+1,)
     time: Floats  # (R+1,)
@@ -60,7 +60,7 @@ def survey(
     for k in range(n - 1):
         i, j = children[k]
         parent[i], parent[j], other[i], other[j] = n + k, n + k, j, i
-    # Take the leaf off: its sibling takes the place of their parent.
+    # Remove the leaf: its sibling takes the place of their parent.
     gone, sibling = parent[leaf], other[leaf]
     above = parent[gone]
     parent[sibling], other[sibling] = above, other[gone]
@@ -129,7 +129,7 @@ def survey(
 
 
 def regrafted(tree: Tree, leaf: int, edge: int, time: float) -> Tree:
-    """The tree with `leaf` hung on the branch above node `edge` at `time`."""
+    """The tree with `leaf` attached to the branch above node `edge` at `time`."""
     n = tree.n_leaves
     parents, times = tree.parents(), tree.node_times()
     gone = int(parents[leaf])
@@ -141,7 +141,7 @@ def regrafted(tree: Tree, leaf: int, edge: int, time: float) -> Tree:
         if node >= 0:
             below[node][below[node].index(old)] = new
 
-    # Off: the sibling moves up. On: the freed node is put in the middle of the new branch.
+    # Remove: the sibling moves up. Attach: the freed node is put in the middle of the new branch.
     replace(int(parents[gone]), gone, sibling)
     holder = int(parents[gone]) if edge == sibling else int(parents[edge])
     replace(holder, edge, gone)
@@ -163,7 +163,7 @@ def expansion(pilot: Pilot, j: int, theta: Floats) -> float:
 def move_leaf(
     hyper: Hyper, point: Point, j: int, outcome: Likelihood, pilot: Pilot, prior: Prior, rng: np.random.Generator
 ) -> tuple[Hyper, Point, bool]:
-    """Draw outcome j's place and coefficients anew; `outcome` is its likelihood alone, labels (N, 1)."""
+    """Redraw outcome j's place and coefficients; `outcome` is its likelihood alone, labels (N, 1)."""
     assert hyper.unknowns is not None
     now = hyper.unknowns
     tree, covariance, noise = now.tree, now.covariance, now.leaf_noise
@@ -206,10 +206,10 @@ def move_leaf(
 def regraft_scaled(
     hyper: Hyper, point: Point, j: int, outcome: Likelihood, frame: Frame, rng: np.random.Generator
 ) -> tuple[Hyper, Point, bool]:
-    """Hang outcome j elsewhere, its coefficients following.
+    """Regraft outcome j elsewhere, its coefficients following.
 
     In the coordinates γ = (β_j/λ) U everything about outcome j is diagonal under l̂: its likelihood has precision w_j d,
-    a place that says N(m, vσ² I) adds 1/vσ², and the common level 1/(Pτ)². So the weights of R places cost O(RK), and
+    a place with prior N(m, vσ² I) adds 1/vσ², and the common level 1/(Pτ)². So the weights of R places cost O(RK), and
     γ = mean + precision^(−½) q keeps q.
     """
     now, pilot, theta = hyper.unknowns, frame.pilot, point.theta

@@ -1,18 +1,18 @@
 r"""Widen or narrow the differences between outcomes together with Φ: all at once, and in each feature.
 
-Where labels say little, Φ is as small as the differences drawn with it, and those as small as Φ lets them be: drawn in
-turn they crawl. So move both: with D = diag(e^u) and deviations δ_j = β_j − β̄,
+Where labels say little, Φ is as small as the differences drawn with it, and those are as small as Φ lets them be: drawn
+in turn, both mix slowly. So move both: with D = diag(e^u) and deviations δ_j = β_j − β̄,
 
     (δ, Φ) → (δ D, D Φ D).
 
-Prior density of the deviations and their Jacobian cancel. With Φ ~ IW(df + d − 1, df σ² I) there is left along u_k
+The prior density of the deviations and their Jacobian cancel. With Φ ~ IW(df + d − 1, df σ² I), along u_k this leaves
 
     (1 − df − d) u_k − ½ df σ² (Φ⁻¹)_kk e^(−2u_k) + l(μ, β̄ + δ D),
 
-and along a common u, with σ → e^u σ as well, log p(e^u σ) + u + l(μ, β̄ + e^u δ). Every u is sliced in turn, the common
-one first, the others in random order, with the pilot's expansion l̂ in place of l: quadratic in e^u, so it never touches
-the rows. The common slice and the sweep are each accepted with probability min(1, exp[(l − l̂)(new) − (l − l̂)(old)]),
-which makes them exact: with l̂ in place of l both would be reversible.
+and along a common u, with σ → e^u σ as well, log p(e^u σ) + u + l(μ, β̄ + e^u δ). Every u is slice sampled in turn, the
+common one first, the others in random order, with the pilot's expansion l̂ in place of l: it is quadratic in e^u, so the
+rows are not needed. The common slice and the sweep are each accepted with probability
+min(1, exp[(l − l̂)(new) − (l − l̂)(old)]), which makes them exact: with l̂ in place of l both would be reversible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from coaltree.regression.moves.preconditioner import WidePilot
 from coaltree.regression.prior import DFS, Hyper, Prior, outcome_precision
 
 FURTHEST = 20.0
-# Of many features, those whose widths are drawn in one go: their errors of l̂ add up.
+# With many features, how many widths are drawn in one move: the errors of l̂ add up.
 N_TOGETHER = 16
 
 
@@ -87,7 +87,7 @@ def sweep(
 def _accept(
     point: Point, centre: Floats, deviation: Floats, likelihood: Likelihood, pilot: Pilot, rng: np.random.Generator
 ) -> Point | None:
-    """Return the point with these deviations, if it is accepted."""
+    """Return the point with these deviations if it is accepted."""
     log_u = -rng.exponential()
     new = evaluate(likelihood, np.column_stack([point.theta[:, 0], centre + deviation]))
     return new if log_u < correction(pilot, new) - correction(pilot, point) else None
@@ -96,7 +96,7 @@ def _accept(
 def move_common(
     hyper: Hyper, point: Point, likelihood: Likelihood, pilot: Pilot, family: PooledWishart, rng: np.random.Generator
 ) -> tuple[Hyper, Point, bool]:
-    """Draw the common width anew: (δ, Φ, σ) → (e^u δ, e^2u Φ, e^u σ)."""
+    """Redraw the common width: (δ, Φ, σ) → (e^u δ, e^2u Φ, e^u σ)."""
     now = hyper.unknowns
     assert now is not None
     centre = point.theta[:, 1:].mean(axis=0)
@@ -120,7 +120,7 @@ def move_common(
 def move_widths(
     hyper: Hyper, point: Point, likelihood: Likelihood, pilot: Pilot, family: PooledWishart, rng: np.random.Generator
 ) -> tuple[Hyper, Point, bool]:
-    """Draw the width of every feature anew, once."""
+    """Redraw the width of every feature once."""
     now = hyper.unknowns
     assert now is not None
     d, width = now.covariance.d, float(now.covariance.values["width"])
@@ -139,7 +139,7 @@ def move_widths(
     return hyper._replace(unknowns=now._replace(covariance=family.from_values(values, d))), new, True
 
 
-# ---- many features, each with a width of its own
+# ---- many features, each with its own width
 
 
 @kernel
@@ -179,9 +179,9 @@ def move_effects(
     intercept: float,
     rng: np.random.Generator,
 ) -> tuple[Hyper, Point, bool]:
-    r"""Draw the widths of a few features with all their effects: (β_·k, λ_k) → e^u (β_·k, λ_k), μ′ held.
+    r"""Draw the widths of a few features with all their effects: (β_·k, λ_k) → e^u (β_·k, λ_k), μ′ held fixed.
 
-    The prior of the effects and their Jacobian cancel; along u there is left −νu − ½νe^(−2u)/λ_k² + l̂.
+    The prior of the effects and their Jacobian cancel; what remains along u is −νu − ½νe^(−2u)/λ_k² + l̂.
     """
     assert hyper.widths is not None
     part, gram = grams[int(rng.integers(len(grams)))]
@@ -226,7 +226,7 @@ def draw_widths(hyper: Hyper, beta: Floats, rng: np.random.Generator) -> Hyper:
 
 
 def rescale_widths(hyper: Hyper, prior: Prior, rng: np.random.Generator) -> Hyper:
-    """(λ, σ, τ) → (cλ, σ/c, τ/c), which leaves the prior of β as it is: a slice in log c."""
+    """(λ, σ, τ) → (cλ, σ/c, τ/c), which leaves the prior of β unchanged: a slice step in log c."""
     assert hyper.widths is not None
     widths, now = hyper.widths, hyper.unknowns
 
