@@ -61,7 +61,7 @@ def _demo(
 
 
 class Covariance(StrEnum):
-    """Families of Φ that a table alone can inform."""
+    """Families of Φ that can be learned from a table alone."""
 
     spherical = "spherical"
     diagonal = "diagonal"
@@ -177,7 +177,7 @@ def _show_clusters(found: Clustering) -> None:
 
 
 def _as_columns(text: str) -> str | dict[str, str]:
-    """Return name=kind pairs as a mapping; "auto" or a path as it is."""
+    """Return name=kind pairs as a mapping; "auto" or a path unchanged."""
     if "=" not in text:
         return text
     pairs = [pair.rpartition("=") for row in csv.reader([text], skipinitialspace=True) for pair in row if pair.strip()]

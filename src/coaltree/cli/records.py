@@ -33,7 +33,7 @@ class Duplicates(StrEnum):
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Say what is wrong in one line and exit with code 2."""
+    """Report an error in one line and exit with code 2."""
     try:
         yield
     except (CoaltreeError, ImportError, OSError) as error:

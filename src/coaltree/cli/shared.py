@@ -1,4 +1,4 @@
-"""What commands have in common: how errors and files are told, and the command that makes a result again."""
+"""Shared by the commands: how errors and files are reported, and the command that reproduces a result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coaltree.errors import FolderError, TableError
 
 @contextmanager
 def told(tables: str) -> Iterator[None]:
-    """Errors as a command tells them: with the option they are about, `tables` if it is a table."""
+    """Report errors with the option they concern, `tables` if it is a table."""
     try:
         yield
     except FolderError as error:
@@ -33,7 +33,7 @@ def check_jobs(jobs: int) -> int:
 
 
 def list_files(out: Path, meaning: Mapping[str, str], seconds: float | None = None) -> None:
-    """Say what was written."""
+    """List what was written."""
     typer.echo(f"\nWrote to {out}{'' if seconds is None else f' in {seconds:.0f} s'}:")
     for name, text in meaning.items():
         if (out / name).exists():
@@ -41,7 +41,7 @@ def list_files(out: Path, meaning: Mapping[str, str], seconds: float | None = No
 
 
 def command_line(context: typer.Context) -> str:
-    """Return the command that makes this result again: what was given, and the seed."""
+    """Return the command that reproduces this result: the options given, and the seed."""
     words = ["coaltree", str(context.info_name)]
     for parameter in context.command.params:
         value = context.params.get(str(parameter.name))

@@ -1,4 +1,4 @@
-"""`cluster`: any table in, a fitted `CoalescentClustering` out, as the command line does it."""
+"""`cluster`: any table in, a fitted `CoalescentClustering` out, as on the command line."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def cluster(
     standardise: bool = True,
     **settings: Any,
 ) -> CoalescentClustering:
-    """Cluster a table of any columns; the same table gives the same tree as ``coaltree cluster``.
+    """Cluster a table with columns of any type; the same table gives the same tree as ``coaltree cluster``.
 
     Parameters
     ----------
     data : path, DataFrame, array or AnnData
-        A file is read as the command reads it, a column that names rows included. Of an AnnData `obsm["X_pca"]` is
+        A file is read as by the command, including a column that names the rows. For an AnnData, `obsm["X_pca"]` is
         clustered, or X if it is narrow; labels are written into `obs["coaltree"]`, their probabilities into
         `obs["coaltree_sure"]`, and tree, supports and parameters into `uns["coaltree"]`.
     columns : "auto", dict or path of a TOML file
-        What columns are, as in `CoalescentClustering`.
+        Types of the columns, as in `CoalescentClustering`.
     covariance, random_state
         As in `CoalescentClustering`; the seed is 0, as on the command line.
     representation : str, optional
-        Of an AnnData, which entry of `obsm` to cluster.
+        For an AnnData, the entry of `obsm` to cluster.
     dates : {"days", "ignore"}
-        Whether dates are numbers of days.
+        Whether dates are used as numbers of days or ignored.
     standardise : bool
         Scale numbers to standard deviation 1.
     **settings
@@ -52,7 +52,7 @@ def cluster(
     Returns
     -------
     CoalescentClustering
-        Fitted; `column_notes_` says what columns were taken for.
+        Fitted; `column_notes_` says how the columns were interpreted.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def _fit(
 
 
 def write_back(data: Any, model: CoalescentClustering, key: str = KEY) -> None:
-    """Write labels and their probabilities into obs, tree, supports and parameters into uns, of an AnnData."""
+    """Write labels and their probabilities into an AnnData's obs; tree, supports and parameters into its uns."""
     import pandas as pd
 
     levels = [str(k + 1) for k in range(model.n_clusters_)] + ["outlier"] * bool((model.labels_ < 0).any())

@@ -1,4 +1,4 @@
-"""`CoalescentClustering`: the scikit-learn face of trees, covariance and leaf noise learned from a table."""
+"""`CoalescentClustering`: the scikit-learn interface to trees, covariance and leaf noise learned from a table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from coaltree.posterior.partition import cluster_probability, score_clusters
 from coaltree.posterior.splits import Apart
 from coaltree.validation import check_count
 
-# Rows beyond which no log evidence is offered: sequential Monte Carlo takes time n² and more.
+# Beyond this many rows there is no log evidence: sequential Monte Carlo takes time n² or more.
 MOST_FOR_EVIDENCE = 2000
 
 
@@ -42,12 +42,12 @@ class CoalescentClustering(
 ):
     """Hierarchical clustering with uncertainty: draws of trees under Kingman's coalescent with Brownian motion.
 
-    Markov chains learn tree, covariance and noise together, for tables of two rows to hundreds of thousands.
+    Markov chains learn tree, covariance and noise together, for tables of two to hundreds of thousands of rows.
 
     Parameters
     ----------
     covariance : {"spherical", "diagonal", "wishart", "factors", "auto"}, array (d, d), scikit-learn kernel or family
-        The form of the covariance Φ of the diffusion. All but a given array are learned. A kernel is over
+        The form of the covariance Φ of the diffusion. All but a given array are learned. A kernel is a function of the
         `coordinates` of the columns. "auto" takes the form that predicts left-out rows best (`compare_`), for density,
         imputation and new rows. "spherical" does better where the tree should find classes.
     coordinates : array-like (d, p), optional
@@ -55,12 +55,12 @@ class CoalescentClustering(
     method : {"auto", "greedy"}
         "auto" samples trees. "greedy" builds one, without supports.
     n_particles, n_iter, burn_in : int, optional
-        Former names: `n_draws`; iterations of each chain, those of `burn_in` included; `warmup`.
+        Former names of `n_draws`, of the number of iterations per chain (`burn_in` included), and of `warmup`.
     leaf_noise : "learn", "robust", "auto", float or array-like (n,)
-        Variance of each row around its true value, in units of Φ. "robust": heavy-tailed, each row has its own, so
-        that outliers do not distort the tree (`surprise_`); "auto" compares the two (`compare_`).
+        Variance of each row around its true value, in units of Φ. "robust": heavy-tailed, separate for each row, so
+        that outliers do not distort the tree (`surprise_`); "auto" compares "learn" and "robust" (`compare_`).
     n_clusters : int, optional
-        Number of flat clusters, outliers not counted. Default: chosen by the posterior, `cluster_scores_`.
+        Number of flat clusters, not counting outliers. Default: chosen by the posterior (`cluster_scores_`).
     distance_threshold : float, optional
         Cut the tree at this merge time instead; no row is then an outlier.
     metric : {"euclidean", "precomputed"}
@@ -77,76 +77,77 @@ class CoalescentClustering(
         With precomputed distances, the dimension they were measured in. Default: their rank.
     neighbors : int, optional
         With ``method="greedy"`` and no missing entries: consider only this many nearest neighbours of every cluster,
-        so that memory grows as n and not as n². The tree is then an approximation; 16 is a good start.
+        so that memory grows as n rather than n². The tree is then an approximation; 16 is a good start.
     n_draws : int, optional
-        Trees in the posterior, of all chains together.
+        Trees in the posterior, from all chains together.
     warmup : int, optional
         Iterations of each chain that are dropped.
     n_chains : int, optional
-        Chains, each from a start of its own. Defaults of these three depend on the number of rows
+        Number of chains, each with its own starting point. Defaults of these three depend on the number of rows
         (`coaltree.inference.effort`).
     columns : "auto", dict or path of a TOML file, optional
-        What columns are. "auto" guesses from types and values; {name: kind} overrules it, with kinds "continuous",
+        Types of the columns. "auto" guesses from types and values; {name: kind} overrides it, with kinds "continuous",
         "skewed", "rounded", "count", "binary", "ordinal", "categorical", and "ignore". Numbers are then standardised.
-        Default: all are numbers in their own units, but a DataFrame with other columns is taken as "auto".
+        Default: all are numbers in their own units, but a DataFrame with other columns is treated as "auto".
 
     Attributes
     ----------
     tree_ : Tree
-        One tree made of all draws: Ward's linkage of the mean merge times (`coaltree.posterior.hierarchy`); its leaves
-        are named by the index of a DataFrame with string labels.
+        One tree built from all draws: Ward's linkage of the mean merge times (`coaltree.posterior.hierarchy`); its
+        leaves are named by the index of a DataFrame with string labels.
     posterior_ : TreePosterior
         All trees.
     covariance_ : array (d, d)
-        Its posterior median, like `leaf_noise_`; both belong to `tree_`.
+        Posterior median of Φ; `leaf_noise_` is likewise a median. Both belong to `tree_`.
     compact_covariance_ : array (d, d) or (d,)
         The same; only the variances if it is diagonal.
     leaf_noise_ : array (n,)
     covariances_ : array (M, d, d)
-        The draw that goes with each tree of `posterior_`: its variances, (M, d), if diagonal; (1, …) if all are equal.
+        The draw that goes with each tree of `posterior_`; only the variances, (M, d), if diagonal; (1, …) if all are
+        equal.
     leaf_noises_ : array (M, n)
         Likewise.
     compare_ : dict of Compared or None
-        With "auto": leave-one-out density of each model that was tried, the best first, as in ArviZ's `compare`.
+        With "auto": leave-one-out density of each model compared, the best first, as in ArviZ's `compare`.
     surprise_ : array (n,) or None
         With robust noise: the probability of a row that fits as badly as this one. Small for outliers.
     new_noises_, tails_ : array (M,), (M, 2), or None
-        With robust noise: of each draw, a new row's noise, and scale and degrees of freedom of all rows' noise.
+        With robust noise: for each draw, a new row's noise, and the scale and degrees of freedom of all rows' noise.
     incomplete_ : array (n,) of bool
         Rows with missing entries.
     trace_ : dict of arrays (n_chains, iterations, …)
-        Every iteration of learning, the first `warmup_` included.
+        Every iteration of learning, including the first `warmup_`.
     warmup_ : int
     convergence_ : Convergence or None
         Split R-hat, effective sample sizes, agreement of clade supports between chains; its `warnings` say in plain
-        words if the run was too short. None for a greedy tree.
+        words whether the run was too short. None for a greedy tree.
     finished_ : bool
         False if Ctrl-C ended the fit early.
     log_evidence_ : float
-        Log evidence of the table at `covariance_` and `leaf_noise_`, by sequential Monte Carlo when first asked for.
-        NaN where entries are missing, and for more than 2 000 rows.
+        Log evidence of the table at `covariance_` and `leaf_noise_`, by sequential Monte Carlo on first access.
+        NaN if entries are missing, and for more than 2 000 rows.
     labels_ : array (n,)
         Cluster of each row, 0 …; −1 for an outlier, as in scikit-learn's HDBSCAN.
     n_clusters_ : int
         Number of clusters, not counting outliers.
     probabilities_ : array (n,)
-        Posterior probability that the row is nearer to its cluster than to any other; of an outlier, that it is one.
+        Posterior probability that the row is nearer to its cluster than to any other; for an outlier, that it is one.
     outlier_probability_ : array (n,)
-        Of every row: the posterior probability that it stays apart until most others have merged.
+        Posterior probability that each row stays apart until most others have merged.
     cluster_scores_ : dict of float
         If the number of clusters was chosen: posterior expected silhouette of the cut into k, by k. One cluster has the
-        score that the others must reach. Of a greedy tree: how much more than in a cloud without clusters.
+        score that the others must reach. For a greedy tree: the excess over a cloud without clusters.
     n_clusters_probability_ : dict of float
-        If it was chosen: the share of draws that alone would choose k clusters, by k.
+        If it was chosen: the share of draws that, taken alone, would choose k clusters, by k.
     cut_order_ : array
         Merges of `tree_` in the order in which clusters are split; see `cut`.
     children_, distances_, linkage_, n_leaves_
         The tree as in scikit-learn's AgglomerativeClustering and as a scipy linkage matrix.
     completed_ : array (n, d)
-        The table with missing entries filled in; latent coordinates of a mixed one, of which `covariance_` is too.
+        The table with missing entries filled in; for a mixed one its latent coordinates, to which `covariance_` refers.
     columns_, column_notes_
-        What the columns of a mixed table were taken for, as `Columns` or None, and in words; of a table of numbers the
-        notes say which columns are constant, copies of others or tied.
+        How the columns of a mixed table were interpreted, as `Columns` or None, and in words; for a table of numbers
+        the notes say which columns are constant, copies of others or tied.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -253,14 +254,14 @@ class CoalescentClustering(
 
     @property
     def covariance_(self) -> Floats:
-        """The middle of the draws of Φ, (d, d)."""
+        """Posterior median of Φ, (d, d)."""
         if not hasattr(self, "compact_covariance_"):
             raise AttributeError("covariance_ is available once the model is fitted.")
         return self.compact_covariance_ if self.compact_covariance_.ndim == 2 else np.diag(self.compact_covariance_)
 
     @property
     def log_evidence_(self) -> float:
-        """Log evidence at `covariance_` and `leaf_noise_`, sampled when first asked for."""
+        """Log evidence at `covariance_` and `leaf_noise_`, estimated on first access."""
         if not hasattr(self, "posterior_"):
             raise AttributeError("log_evidence_ is available once the model is fitted.")
         if not hasattr(self, "_log_evidence"):
@@ -273,7 +274,7 @@ class CoalescentClustering(
         return self._log_evidence
 
     def _describe(self) -> CoalescentClustering:
-        """Set what follows from the tree and the posterior alone."""
+        """Set the attributes that follow from the tree and the posterior alone."""
         self.children_, self.distances_ = self.tree_.children, self.tree_.times
         self.linkage_, self.n_leaves_ = self.tree_.to_linkage(), self.tree_.n_leaves
         return self
@@ -284,7 +285,7 @@ class CoalescentClustering(
         elif self.n_clusters is not None:
             self.labels_ = hierarchy.cut(self.n_clusters)
         else:
-            # Times of one tree tell of no doubt: distances of rows take their place.
+            # The times of a single tree carry no uncertainty: use distances between rows instead.
             alone = whiten(self.completed_, self.compact_covariance_).rows if len(self.posterior_) == 1 else None
             scores = score_clusters(self.posterior_, hierarchy, alone, partial(greedy_tree, rule="peak"))
             self.cluster_scores_, self.n_clusters_probability_ = scores.as_dict(), scores.posterior()
@@ -296,7 +297,8 @@ class CoalescentClustering(
     def leave_one_out(self) -> LeaveOneOut:
         """Log density of each row given the others, with Pareto k̂: from the draws, without another fit.
 
-        Of a table of numbers, complete rows; of a mixed one all rows, numbers in their own units. Of many rows, some.
+        For a table of numbers, complete rows only; for a mixed one, all rows, numbers in their own units. With many
+        rows, a subset.
         """
         check_is_fitted(self)
         if self.mixed_ is not None:
@@ -306,7 +308,7 @@ class CoalescentClustering(
         return leave_one_out(self.posterior_, seen, self.covariances_, self.leaf_noises_, self.tails_)
 
     def cut(self, n_clusters: int) -> Ints:
-        """Labels (n,) of the partition into another number of clusters, −1 for outliers; nothing is fitted again."""
+        """Labels (n,) of the partition into another number of clusters, −1 for outliers, without refitting."""
         check_is_fitted(self)
         return Hierarchy(self.tree_, self.cut_order_, self.outlier_probability_).cut(n_clusters)
 
@@ -324,7 +326,7 @@ class CoalescentClustering(
         return float(self.score_samples(X).mean())
 
     def predict(self, X: Any) -> Ints:
-        """Most probable cluster of each row, (B,), as a new point; rows may have NaN."""
+        """Most probable cluster of each row as a new point, (B,); rows may have NaN."""
         labels: Ints = self.predict_proba(X).argmax(axis=1)
         return labels
 
@@ -336,7 +338,7 @@ class CoalescentClustering(
         return predict.label_probabilities(fit, rows, self.labels_, self.n_jobs)
 
     def transform(self, X: Any) -> Floats:
-        """Return `predict_proba(X)`: soft assignments as features for what comes next in a Pipeline."""
+        """Return `predict_proba(X)`: soft assignments as features for the next step of a Pipeline."""
         return self.predict_proba(X)
 
     def attach(self, X: Any, n_places: int = 5) -> Attachment:
@@ -349,10 +351,10 @@ class CoalescentClustering(
         return predict.attachments(self.tree_, given, fit.X, rows, n_places)
 
     def impute(self, X: Any = None, probabilities: bool = False) -> Any:
-        """Table with every NaN replaced by its posterior mean; without X, the table of the fit.
+        """Table with every NaN replaced by its posterior mean; without X, the fitted table.
 
-        A DataFrame comes back as one, with its index and columns; so does a mixed table, the likeliest level filling a
-        gap. With `probabilities`, also {column: DataFrame with the probability of each level for every gap}.
+        A DataFrame is returned as one, with its index and columns; so is a mixed table, gaps filled by the likeliest
+        level. With `probabilities`, also {column: DataFrame with the probability of each level for every gap}.
         """
         check_is_fitted(self)
         if self.mixed_ is not None:
@@ -393,7 +395,7 @@ class CoalescentClustering(
     def load(cls, path: str | os.PathLike[str]) -> CoalescentClustering:
         """Read what `save` wrote.
 
-        A kernel or family given as `covariance` is not stored: the loaded model has the learned matrix in its place.
+        A kernel or family given as `covariance` is not stored: the loaded model has the learned matrix instead.
         """
         model = cls()
         files.read_clustering(path, model)

@@ -21,13 +21,13 @@ from coaltree.tree import Tree
 KIND = "coaltree.CoalescentClustering"
 _POSTERIOR = ("children", "times", "weights", "log_joint", "ess_per_step")
 _FITTED = ("completed_", "leaf_noise_", "labels_")
-# Of flat clusters; files of before have none.
+# For flat clusters; older files have none.
 _CLUSTERS = ("probabilities_", "outlier_probability_", "cut_order_")
 _MIXED = ("values", "index", "latent", "cuts")
-# A draw for each tree; files of before have none, and their trees go with the middle of the posterior.
+# One draw per tree; older files have none, and their trees go with the posterior median.
 _DRAWS = {"covariances_": "covariance_", "leaf_noises_": "leaf_noise_"}
 _KINDS = {"labels_": "iu", "cut_order_": "iu", "incomplete_": "b"}
-# Of rows with a noise of their own; not in files of other fits.
+# For fits with separate noise per row; not in other files.
 _OWN_NOISE = ("new_noises_", "surprise_", "tails_")
 
 
@@ -45,7 +45,7 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
         arrays |= {f"mixed/{name}": getattr(model.mixed_, name) for name in _MIXED}
     plain: dict[str, Any] = {}
     for name, value in model.get_params(deep=False).items():
-        if name == "columns" and isinstance(value, tuple):  # what was guessed is in the columns themselves
+        if name == "columns" and isinstance(value, tuple):  # the guesses are stored with the columns themselves
             plain[name] = "auto"
         elif value is None or isinstance(value, (bool, int, float, str, dict)):
             plain[name] = value
@@ -77,7 +77,7 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
 
 
 def read_clustering(path: str | os.PathLike[str], model: Any) -> None:
-    """Give a new `CoalescentClustering` the parameters and the fitted attributes of a file."""
+    """Set the parameters and fitted attributes of a new `CoalescentClustering` from a file."""
     contents = storage.read(path, KIND)
     try:
         _restore(contents, model)

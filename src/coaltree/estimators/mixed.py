@@ -1,4 +1,4 @@
-"""Mixed tables at the estimator: what its columns are taken for, and results in the form of the table."""
+"""Mixed tables in the estimator: how columns are interpreted, and results in the form of the table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coaltree.posterior.splits import MOST_DRAWS, Apart, set_apart
 
 
 def understand(X: Any, columns: Any) -> Guessed | None:
-    """Return what columns are taken for; None where X is to be used as the numbers it is."""
+    """Return how columns are interpreted; None if X is to be used as plain numbers."""
     if isinstance(columns, Guessed):
         return columns
     if columns is None and not is_mixed(X):
@@ -26,7 +26,7 @@ def understand(X: Any, columns: Any) -> Guessed | None:
 
 
 def check(model: Any, X: Any, guessed: Guessed) -> Floats:
-    """Set what an estimator knows of its columns, and return the cells (n, J)."""
+    """Set the estimator's attributes about its columns, and return the cells (n, J)."""
     if model.metric == "precomputed":
         raise InputError("metric='precomputed' takes distances, and columns describe a table: leave one of them out.")
     frame = as_frame(X)
@@ -37,7 +37,7 @@ def check(model: Any, X: Any, guessed: Guessed) -> Floats:
 
 
 def new_cells(X: Any, columns: Columns) -> Floats:
-    """Return the cells of new rows as the fit has them, (B, J)."""
+    """Return the cells of new rows, coded as in the fit, (B, J)."""
     frame = as_frame(X)
     if not hasattr(X, "columns") and len(frame.columns) == len(columns.models):
         named = zip(frame.columns, columns.names, strict=True)
@@ -46,7 +46,7 @@ def new_cells(X: Any, columns: Columns) -> Floats:
 
 
 def new_rows(model: Any, X: Any) -> NewRows | None:
-    """Return new rows as a fitted estimator of a mixed table sees them; None of a table of numbers."""
+    """Return new rows as a fitted estimator of a mixed table sees them; None for a table of numbers."""
     check_is_fitted(model)
     if model.mixed_ is None:
         return None
@@ -55,7 +55,7 @@ def new_rows(model: Any, X: Any) -> NewRows | None:
 
 
 def as_table(columns: Columns, cells: Floats, like: Any = None) -> Any:
-    """Return cells (n, J) as a DataFrame: levels as categories, in order where the column has one."""
+    """Return cells (n, J) as a DataFrame: levels as categories, ordered where the column is ordinal."""
     import pandas as pd
 
     index = like.index if hasattr(like, "iloc") else None
@@ -90,7 +90,7 @@ def splits(model: Any, top: int) -> Apart:
 
 
 def imputed(model: Any, X: Any = None) -> tuple[Any, dict[str, Any]]:
-    """Return the table of the fit, or new rows X, with gaps filled, and {column: probabilities of levels} for these."""
+    """Return the fitted table, or new rows X, with gaps filled, and {column: probabilities of levels} for the gaps."""
     mixed, rows = model.mixed_, None if X is None else new_rows(model, X)
     draws = (model.posterior_, model.covariances_, model.leaf_noises_)
     cells, probability = mixed.impute(*draws) if rows is None else rows.impute()

@@ -32,7 +32,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Rare outcomes borrow strength from related ones, and every internal node of the tree is a usable model of a
     composite outcome. Nothing needs tuning: the size of coefficients, how far outcomes differ, which are related and
-    whether one stands alone are learned. See `coaltree.regression` for the model.
+    whether one stands alone are learned. See `coaltree.regression.prior` for the model.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_particles : int
         No longer used: trees are drawn by a Markov chain.
     n_jobs : int, optional
-        Chains that run at the same time. The result does not depend on it.
+        Number of chains run in parallel. The result does not depend on it.
     random_state : int, Generator, …
         Seed.
     verbose : int
@@ -55,17 +55,16 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     method : {"hmc", "albert-chib"}
         How coefficients are drawn; the second is a slow reference.
     thin : int
-        Keep every so many iterations after burn-in.
+        Keep every `thin`-th iteration after burn-in.
     checkpoint : path, optional
-        File to which the chains are saved as they run, and from which an unfinished fit goes on.
+        File to which the chains are saved as they run, and from which an unfinished fit continues.
     covariance : {"auto", "full", "diagonal"}
-        "diagonal": every feature has a width of its own, with heavy tails, for hundreds to thousands of features.
-        "full": their coefficients correlate. "auto": full for up to 10 features.
+        "diagonal": every feature has its own width, with heavy tails, for hundreds to thousands of features.
+        "full": their coefficients correlate. "auto": full for up to 10 features and 300 unknowns.
     features : {"linear", "auto"}
-        "auto" adds effects that are not linear: a forest, a ridge regression and the linear model predict rows that
-        they have not seen, and a second coalescent probit over their log odds predicts, if rows left out say that it
-        is better. Coefficients, tree and node models stay those of the linear model. See
-        `coaltree.regression.stacking`.
+        "auto" adds nonlinear effects: a forest, a ridge regression and the linear model predict rows that they have
+        not seen, and a second coalescent probit on their log odds makes the predictions if it does better on held-out
+        rows. Coefficients, tree and node models remain those of the linear model. See `coaltree.regression.stacking`.
 
     Attributes
     ----------
@@ -79,13 +78,13 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Posterior means.
     node_coef_, node_intercept_ : ndarray (2P−1, K), (2P−1,)
         Models of all nodes of `tree_`: outcomes first, then merges. An internal node is the conditional mean of its
-        leaves' common ancestor, a weighted mean of their coefficients; its intercept is that mean of theirs.
+        leaves' common ancestor, a weighted mean of their coefficients; its intercept is the same mean of theirs.
     covariance_ : ndarray (K, K)
         Φ, the covariance of coefficients per unit of time of the tree.
     trace_ : dict of ndarray (n_chains, n_iter)
         Log likelihood, leaf noise and more along the chains, burn-in included.
     diagnostics_ : dict
-        The largest "r_hat" and the smallest "bulk_ess" over all coefficients, these for each, and the acceptance rate.
+        The largest "r_hat" and the smallest "bulk_ess" over all coefficients, both for each, and the acceptance rate.
     fit_ : ProbitFit
         Everything, all draws included.
     classes_ : ndarray
@@ -93,8 +92,8 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     outcome_names_ : tuple of str or None
         Columns of Y if it was a DataFrame; they name the leaves of `tree_`.
     stack_ : Stack or None
-        With features="auto": the models behind the predictions, the log densities of rows left out by each, and how
-        much of the risk is linear (`stack_.linear_share`).
+        With features="auto": the models behind the predictions, their log densities of held-out rows, and how much of
+        the risk is linear (`stack_.linear_share`).
     encoding_ : Encoding or None
         How the columns of a table with text, categories, booleans or missing entries became numbers; see
         `coaltree.regression.encoding`. The columns of `coef_` are `encoded_features_`.
@@ -219,7 +218,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return learn_stack(X[counted], labels[counted], weights[counted], fit_linear, run, rng, self.n_jobs)
 
     def _unfold(self) -> None:
-        """Give the parts of the fit names of their own."""
+        """Expose the parts of the fit as attributes."""
         fit = self.fit_
         self.tree_, self.posterior_ = fit.tree, fit.posterior
         self.coef_, self.intercept_ = fit.coef, fit.intercept
@@ -227,7 +226,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.covariance_, self.trace_, self.diagnostics_ = fit.covariance, fit.trace, fit.diagnostics
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to a file, whole or not at all; `CoalescentProbit.load` reads it. No pickle."""
+        """Write the fitted model to a file, atomically and without pickle; `CoalescentProbit.load` reads it."""
         check_is_fitted(self)
         params = {name: value for name, value in self.get_params(deep=False).items() if name != "random_state"}
         if self.checkpoint is not None:
@@ -247,7 +246,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CoalescentProbit:
-        """Read a model that `save` wrote; it predicts to the last bit as the one that was saved."""
+        """Read a model that `save` wrote; its predictions are bit-for-bit those of the saved one."""
         fit, stack, settings = read_model(path)
         try:
             model = cls(**settings["params"])
@@ -268,7 +267,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any, return_std: bool = False) -> Any:
         """Probability of every outcome, averaged over the posterior, (N, P).
 
-        With `return_std` also its posterior standard deviation, (N, P). After a one-dimensional y: (N, 2).
+        With `return_std`, also its posterior standard deviation, (N, P). After a one-dimensional y: (N, 2).
         """
         check_is_fitted(self)
         X = self._check_features(X, reset=False)
@@ -328,7 +327,7 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 self.feature_names_in_ = np.array([column.name for column in self.encoding_.columns], dtype=object)
                 self.n_features_in_ = len(self.feature_names_in_)
             return self.encoding_.encode(columns_of(X))
-        # The message about NaN is `fit_probit`'s own, which says what to do.
+        # The message about NaN is left to `fit_probit`, which says what to do.
         return validate_data(
             self, X, reset=reset, accept_sparse=("csr", "csc"), dtype=np.float64, ensure_all_finite=False
         )
@@ -356,7 +355,7 @@ def _encode(y: Any) -> tuple[Any, npt.NDArray[Any], bool]:
     if labels.ndim != 1:
         raise InputError(f"y must be (N, P), or (N,) with two labels, got shape {labels.shape}.")
     assert_all_finite(labels, input_name="y")
-    with np.errstate(invalid="ignore"):  # it casts to integers to see whether they are
+    with np.errstate(invalid="ignore"):  # it casts to integers to check whether they are
         check_classification_targets(labels)
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) != 2:

@@ -1,4 +1,4 @@
-"""A large tree, drawn as a small one: its largest clades opened, the others closed and drawn as triangles."""
+"""A large tree drawn as a small one: its largest clades opened, the others closed and drawn as triangles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Collapsed(NamedTuple):
 
     tree: Tree  # over T tips, numbered by their first leaf
     tips: Ints  # (T,): the node of the larger tree that each tip stands for
-    merges: Ints  # (T−1,): the merge of the larger tree that each merge is
+    merges: Ints  # (T−1,): the merge of the larger tree that corresponds to each merge
     rows: Ints  # (T,): how many leaves each tip has
     times: Floats  # (T,): when the clade of each tip merged, zero for leaves
 
@@ -25,8 +25,8 @@ class Collapsed(NamedTuple):
 def open_clades(tree: Tree, max_tips: int, support: Floats | None = None, n_clusters: int | None = None) -> Ints:
     """Choose the merges to show so that at most `max_tips` tips are left, sorted.
 
-    The merges above the cut into `n_clusters` come first, if there is room for them. Then again and again the clade
-    that counts most is opened: a clade counts for its leaves, and for half of them if its two parts have no support.
+    The merges above the cut into `n_clusters` come first, if there is room for them. Then the clade with the largest
+    weight is opened repeatedly: the weight is its number of leaves, or half of that if its two parts have no support.
     """
     n = tree.n_leaves
     top = 2 * n - n_clusters if n_clusters is not None and n_clusters <= max_tips else 2 * n - 1
@@ -47,7 +47,7 @@ def open_clades(tree: Tree, max_tips: int, support: Floats | None = None, n_clus
 
 
 def collapse(tree: Tree, max_tips: int, support: Floats | None = None, n_clusters: int | None = None) -> Collapsed:
-    """Close all clades but those that `open_clades` chooses."""
+    """Close all clades except those chosen by `open_clades`."""
     n = tree.n_leaves
     merges = open_clades(tree, max_tips, support, n_clusters)
     parts = tree.children[merges]

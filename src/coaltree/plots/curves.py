@@ -18,13 +18,13 @@ from coaltree.posterior.diagnostics import effective_size
 from coaltree.tree import Tree
 
 _STYLES = ("-", "--", ":", "-.")
-_MOST_LINES = 12  # chains of one quantity that can be told apart
+_MOST_LINES = 12  # lines of one quantity that can be told apart
 
 
 def plot_ari_curve(
     trees: Tree | Mapping[str, Tree], labels: npt.ArrayLike, ax: Axes | None = None, *, log: bool = False
 ) -> Axes:
-    """Draw the adjusted Rand index of every cut against the number of clusters, and the area below in the legend.
+    """Draw the adjusted Rand index of every cut against the number of clusters, with the area below it in the legend.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def plot_ari_curve(
     ax : Axes, optional
         Where to draw; a new figure by default.
     log : bool
-        Logarithmic number of clusters, to see the coarse cuts; the area belongs to the linear axis.
+        Logarithmic number of clusters, to show the coarse cuts; the area refers to the linear axis.
 
     Returns
     -------
@@ -68,21 +68,21 @@ def plot_ari_curve(
 def plot_traces(
     trace: Mapping[str, npt.ArrayLike], burn_in: int = 0, figure: Figure | None = None
 ) -> npt.NDArray[np.object_]:
-    """Draw what every iteration of a chain drew, one panel a quantity.
+    """Draw the trace of every chain, one panel per quantity.
 
     Parameters
     ----------
     trace : mapping from name to array-like (n_chains, m), (n_chains, m, …), or (m,) of a single chain
-        Draws along the first axis. Of a quantity with many entries the first twelve are drawn.
+        Draws of every quantity. Of a quantity with many entries the first twelve lines are drawn.
     burn_in : int
-        How many iterations were dropped; they are shaded, and do not count for the effective sample size.
+        How many iterations were dropped; they are shaded and excluded from the effective sample size.
     figure : Figure, optional
         Where to draw; a new figure by default.
 
     Returns
     -------
     array of Axes (number of quantities,)
-        The axes drawn on; each title gives the effective sample size, the lowest of a quantity with many entries.
+        The axes drawn on; each title gives the effective sample size, the lowest for a quantity with many entries.
     """
     if not trace:
         raise InputError("trace must hold at least one quantity.")
@@ -109,7 +109,7 @@ def plot_traces(
 
 
 def _draw_trace(ax: Axes, name: str, chains: Floats, burn_in: int) -> None:
-    """Draw chains (C, m, entries): a line for each entry of each."""
+    """Draw chains (C, m, entries): one line per chain and entry."""
     values = np.moveaxis(chains, 0, 1).reshape(chains.shape[1], -1)
     iteration = np.arange(1, len(values) + 1)
     drawn = values[:, :_MOST_LINES]

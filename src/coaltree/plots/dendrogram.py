@@ -33,13 +33,13 @@ from coaltree.tree import Tree, as_index
 from coaltree.validation import check_choice, check_count
 
 _SUPPORT_COLOURS = LinearSegmentedColormap.from_list("support", ["#FFFFFF", INK])
-_SUPPORT_TEXT_ROOM = 9.0  # points per leaf below which supports are shown by shade alone
-_MARKER_ROOM = 2.5  # points per leaf below which nodes are too close for a marker each
+_SUPPORT_TEXT_ROOM = 9.0  # points per leaf; with less, supports are shown by shade alone
+_MARKER_ROOM = 2.5  # points per leaf; with less, nodes are too close for a marker each
 _LARGE_CLADE = 12.0  # points along the leaf axis; in a crowded drawing only clades that long get marks
 _MARK_DISTANCE = 17.0  # points between marks in a crowded drawing
 _THINNEST_LINE = 0.2
 _CERTAIN = 0.995
-_MOST_LEAVES = 1_000  # more are drawn closed unless it is said otherwise
+_MOST_LEAVES = 1_000  # larger trees are drawn with closed clades by default
 _TIP_ROOM = 7.5  # points for a tip with its label
 _FEWEST_TIPS, _MOST_TIPS = 20, 150
 _HALF_TIP = 0.4  # of a triangle's base
@@ -60,7 +60,7 @@ def plot_dendrogram(
     time_scale: TimeScale = "linear",
     max_tips: int | None = None,
 ) -> Axes:
-    """Draw a tree, a large one with all but its largest clades closed.
+    """Draw a tree; in a large one all but the largest clades are closed.
 
     Parameters
     ----------
@@ -69,29 +69,29 @@ def plot_dendrogram(
     ax : Axes, optional
         Where to draw; by default a new figure whose length follows the number of leaves.
     support : array-like (n−1,), optional
-        Probability of every clade, as `TreePosterior.clade_support(tree)` gives: a dot at the node, darker
+        Probability of every clade, as from `TreePosterior.clade_support(tree)`: a dot at the node, darker
         for higher support, with the percentage beside it where there is room and it is not 100. With too many
-        leaves for that, the largest clades have dots as far as they do not touch.
+        leaves for that, the largest clades have dots as long as these do not touch.
     min_support_shown : float
         Nodes with less support than this get no dot.
     intervals : array-like (n−1, 2), optional
-        Interval of every merge time, as `TreePosterior.time_intervals(tree)` gives: a bar at the node. Rows
-        with NaN are left out, and the bars of small clades when there is no room for them.
+        Interval of every merge time, as from `TreePosterior.time_intervals(tree)`: a bar at the node. Rows
+        with NaN are left out, as are the bars of small clades when there is no room for them.
     labels : sequence (n,), optional
         Leaf labels in the order of the leaves; the tree's names by default. Left out when they cannot fit.
     n_clusters : int, optional
-        Colour the clusters of `tree.cut(n_clusters)`; cluster c has colour `PALETTE[c % len(PALETTE)]`; with more
-        clusters than tips none has.
+        Colour the clusters of `tree.cut(n_clusters)`; cluster c has colour `PALETTE[c % len(PALETTE)]`. With more
+        clusters than tips none is coloured.
     orientation : {"left", "right", "top", "bottom"}
         Side of the root.
     time_scale : {"linear", "sqrt", "log"}
         Scale of the time axis. The last two open up the early merges of large trees; on the log axis the
         earliest twentieth of them is drawn at its edge.
     max_tips : int, optional
-        At most this many tips, 2 or more: a clade that is closed is one tip, a triangle from its merge to the leaves
-        with their number, dashed if its support is below one half. Clades are opened by size, those first whose parts
-        have support, and before them those above the cut into `n_clusters`. By default trees of more than 1 000 leaves
-        are closed to as many tips as can have labels; `max_tips=tree.n_leaves` draws every leaf.
+        At most this many tips, 2 or more: a closed clade is one tip, a triangle from its merge to the leaves labelled
+        with their number, dashed if its support is below one half. Clades above the cut into `n_clusters` are opened
+        first, then the others by size, with preference for those whose parts have support. By default trees of more
+        than 1 000 leaves are reduced to as many tips as can have labels; `max_tips=tree.n_leaves` draws every leaf.
 
     Returns
     -------
@@ -125,7 +125,7 @@ def plot_dendrogram(
         tuple(
             texts[tip] if tip < n else f"{rows:,} leaves" for tip, rows in zip(closed.tips, closed.rows, strict=True)
         ),
-        # With too many clusters for the tips their borders lie inside the triangles.
+        # With too many clusters for the tips, their borders lie inside the triangles.
         n_clusters if n_clusters is not None and n_clusters <= len(closed.tips) else None,
         time_scale,
         closed,
@@ -135,7 +135,7 @@ def plot_dendrogram(
 
 
 def _fitting_tips(canvas: Canvas, n_leaves: int) -> int:
-    """All leaves of a small tree; of a large one, as many tips as can have labels."""
+    """All leaves of a small tree; for a large one, as many tips as can have labels."""
     room = canvas.points_per_leaf(n_leaves) * (n_leaves + 1) / _TIP_ROOM
     return n_leaves if n_leaves <= _MOST_LEAVES else int(np.clip(room, _FEWEST_TIPS, _MOST_TIPS))
 
@@ -190,7 +190,7 @@ def _draw_closed(
     cluster: Ints | None,
     support: Floats,
 ) -> None:
-    """Some tips as triangles from their merge to the leaves, dashed and pale where their support is low."""
+    """Draw some tips as triangles from their merge to the leaves, dashed and pale where their support is low."""
     colours = np.array([to_rgba(INK)] * len(support))
     if cluster is not None:
         colours = np.array([to_rgba(colour) for colour in PALETTE])[cluster % len(PALETTE)]
@@ -277,7 +277,7 @@ def _draw_intervals(canvas: Canvas, bars: Floats, places: Floats, room: float) -
 
 
 def _apart(canvas: Canvas, merges: Ints, times: Floats, places: Floats) -> Ints:
-    """Of some merges, in order of importance, those that are drawn far enough from the ones before."""
+    """From merges in order of importance, choose those far enough from the ones already chosen."""
     points = canvas.ax.transData.transform(canvas.xy(times[merges], places[merges]))
     points *= 72.0 / canvas.ax.figure.dpi
     kept: list[int] = []
@@ -288,7 +288,7 @@ def _apart(canvas: Canvas, merges: Ints, times: Floats, places: Floats) -> Ints:
 
 
 def _draw_support(canvas: Canvas, shares: Floats, shown: Ints, times: Floats, places: Floats, room: float) -> None:
-    """Dot some clades, never the root, whose support is always one; add percentages where they fit."""
+    """Mark some clades with dots (never the root, whose support is always one), with percentages where they fit."""
     x, y = canvas.xy(times[shown], places[shown]).T
     crowded = room < _MARKER_ROOM
     size = 3.5**2 if crowded else float(np.clip(0.45 * room, 1.5, 5.5)) ** 2
@@ -322,7 +322,7 @@ def _draw_support(canvas: Canvas, shares: Floats, shown: Ints, times: Floats, pl
 
 
 def _label_clusters(canvas: Canvas, cluster: Ints, leaf_places: Floats, rows: Ints) -> None:
-    """Without room for leaf labels, show the size of each cluster beside its middle, the largest first."""
+    """Where leaf labels do not fit, show the size of each cluster beside its middle, the largest first."""
     sizes = np.bincount(cluster, weights=rows).astype(np.int64)
     middles = np.bincount(cluster, weights=leaf_places) / np.bincount(cluster)
     gap = 11.0 / canvas.points_per_leaf(len(cluster))

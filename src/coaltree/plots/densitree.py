@@ -47,7 +47,7 @@ def plot_densitree(
     ax : Axes, optional
         Where to draw; by default a new figure whose length follows the number of leaves.
     max_trees : int
-        At most this many trees; of more, a sample by weight, always the same one.
+        At most this many trees; if there are more, a fixed sample by weight.
     reference : Tree, optional
         Tree that gives the leaf order and is drawn on top; the maximum-clade-credibility tree by default.
     orientation : {"left", "right", "top", "bottom"}

@@ -1,4 +1,4 @@
-"""Where things go: leaf order, node positions, axes with a time direction and a leaf direction."""
+"""Layout: leaf order, node positions, axes with a time direction and a leaf direction."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Canvas(NamedTuple):
 
 
 def make_canvas(ax: Axes | None, orientation: Orientation, n_leaves: int) -> Canvas:
-    """Check the orientation; make a figure of a fitting size when no axes are given."""
+    """Check the orientation; make a figure of suitable size if no axes are given."""
     if orientation not in ("left", "right", "top", "bottom"):
         raise InputError(
             f'orientation must be "left", "right", "top" or "bottom", the side of the root, got {orientation!r}.'
@@ -109,7 +109,7 @@ def drawn_times(times: Floats, scale: TimeScale) -> tuple[Floats, float]:
     if scale != "log":
         return times, 0.0
     positive = times[times > 0.0]
-    # The first merges of a large tree span decades in which nothing can be told apart: they go to the edge.
+    # The first merges of a large tree span decades in which nothing can be distinguished: they go to the edge.
     floor = 0.7 * float(np.quantile(positive, _LOG_FLOOR, method="lower")) if positive.size else 1.0
     return np.maximum(times, floor), floor
 
@@ -146,7 +146,7 @@ def label_leaves(canvas: Canvas, labels: tuple[str, ...], order: Ints) -> bool:
     smallest, largest = _LABEL_SIZES
     fits = room >= smallest
     if fits:
-        # Font sizes count the whole line; letters fill about four fifths of it, so lines may touch.
+        # A font size is the height of the whole line; letters fill about four fifths of it, so lines may touch.
         axis.set_ticks(range(len(order)), [plain(labels[leaf]) for leaf in order])
         axis.set_tick_params(labelsize=min(largest, max(smallest, 0.85 * room)), labelcolor=INK)
         if not canvas.time_is_horizontal and max(map(len, labels)) * 0.6 * min(largest, room) > 0.75 * room:
@@ -158,13 +158,13 @@ def label_leaves(canvas: Canvas, labels: tuple[str, ...], order: Ints) -> bool:
 
 
 def canvas(width: float, height: float) -> tuple[Figure, Axes]:
-    """Return a figure of its own, in inches, and its axes: pages draw on these, without pyplot."""
+    """Return a new figure, size in inches, and its axes: pages draw on these, without pyplot."""
     figure = Figure(figsize=(float(width), float(height)), layout="constrained")
     return figure, figure.add_subplot()
 
 
 def tidy_axes(ax: Axes, size: float = 8.0) -> None:
-    """Leave the axes at the left and below, faint, with labels of a size."""
+    """Keep only the left and bottom axes, faint, with labels of the given size."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(FAINT)
     ax.tick_params(color=FAINT, labelcolor=INK, labelsize=size)

@@ -19,13 +19,13 @@ from coaltree.plots.dendrogram import plot_dendrogram
 from coaltree.plots.layout import FAINT, INK, PALETTE, TimeScale, ladderised_order, plain
 from coaltree.tree import Tree
 
-# Blue and red of equal lightness about white, told apart by colour-blind readers.
+# Blue and red of equal lightness about white, distinguishable for colour-blind readers.
 DIVERGING = LinearSegmentedColormap.from_list(
     "coaltree", ["#2166AC", "#92C5DE", "#F7F7F7", "#F4A582", "#B2182B"]
 ).with_extremes(bad="#D0D4DA")
 TOGETHER = LinearSegmentedColormap.from_list("together", ["#FFFFFF", "#88CCEE", PALETTE[0]])
 
-_LIMIT = 2.5  # standard deviations at which the colours end
+_LIMIT = 2.5  # standard deviations at which the colour scale ends
 _MOST_CELLS = 600  # rows of a matrix beyond which cells are smaller than pixels
 _TEXT_ROOM = 7.0  # points that a column label needs
 _LONGEST_LABEL = 24
@@ -52,13 +52,13 @@ def plot_heatmap(
     X : array-like (n, d)
         The data; NaN is drawn grey.
     ax : Axes, optional
-        Room for tree, matrix and colour bar, which are put inside it; a new figure by default.
+        Space for tree, matrix and colour bar, which are placed inside it; a new figure by default.
     features : sequence (d,), optional
         Names of the columns; long ones are shortened, and all are left out when they cannot fit.
     labels : sequence (n,), optional
         Names of the rows; the tree's names by default.
     standardise : bool
-        Draw every column as deviations from its mean in units of its standard deviation; else the values themselves.
+        Draw every column as deviations from its mean in units of its standard deviation; else the raw values.
     support, n_clusters, time_scale
         As in `plot_dendrogram`.
 
@@ -135,7 +135,7 @@ def plot_coclustering(
     Parameters
     ----------
     together : array-like (n, n)
-        Probabilities, as `TreePosterior.coclustering(n_clusters)` gives; of more than 600 leaves, means over
+        Probabilities, as from `TreePosterior.coclustering(n_clusters)`; for more than 600 leaves, means over
         blocks are drawn.
     tree : Tree
         Gives the order of the leaves.
@@ -189,7 +189,7 @@ def plot_coclustering(
 
 
 def standardised(values: Floats) -> Floats:
-    """Columns with mean 0 and standard deviation 1, NaN left out; constant columns become 0."""
+    """Columns with mean 0 and standard deviation 1, ignoring NaN; constant columns become 0."""
     known = np.isfinite(values)
     count = np.maximum(known.sum(axis=0), 1)
     mean = np.where(known, values, 0.0).sum(axis=0) / count
@@ -206,7 +206,7 @@ def block_means(matrix: Floats, most: int) -> Floats:
 
 
 def _row_means(rows: Floats, most: int) -> Floats:
-    """Means of runs of rows, NaN left out, so that at most `most` rows are left."""
+    """Means of runs of rows, ignoring NaN, so that at most `most` rows are left."""
     n = len(rows)
     if n <= most:
         return rows
@@ -218,7 +218,7 @@ def _row_means(rows: Floats, most: int) -> Floats:
 
 
 def _frame_clusters(ax: Axes, cluster: Ints) -> None:
-    """Outline every cluster; in leaf order a cluster is a run."""
+    """Outline every cluster; in leaf order a cluster is contiguous."""
     n = len(cluster)
     starts = np.flatnonzero(np.append(True, np.diff(cluster) != 0))
     ends = np.append(starts[1:], n)

@@ -1,4 +1,4 @@
-"""Pictures of a records study: the outcome tree with the node that foretells cost, cost by risk, curves of outcomes."""
+"""Figures of a records study: the outcome tree with the node that predicts cost, cost by risk, curves of outcomes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def plot_cost_curves(curves: CostCurves, ax: Axes | None = None, *, currency: st
     Parameters
     ----------
     curves : CostCurves
-        What `coaltree.records.cost.cost_curves` gives.
+        From `coaltree.records.cost.cost_curves`.
     ax : Axes, optional
         Where to draw; by default a new figure.
     currency : str
@@ -86,15 +86,15 @@ def plot_cost_curves(curves: CostCurves, ax: Axes | None = None, *, currency: st
 
 
 def plot_outcome_curves(curves: Sequence[OutcomeCurves], kind: str, level: float = 0.95) -> Figure:
-    """Draw one kind of curve for every outcome, a small panel each, with its bootstrap band.
+    """Draw one kind of curve for every outcome, one small panel each, with its bootstrap band.
 
     Parameters
     ----------
     curves : sequence of OutcomeCurves
-        What `coaltree.records.review.outcome_curves` gives.
+        From `coaltree.records.review.outcome_curves`.
     kind : {"roc", "precision", "calibration", "benefit"}
-        What to draw: the ROC curve, precision by recall, observed by predicted rates, or net benefit by the
-        probability at which one would act.
+        What to draw: the ROC curve, precision against recall, observed against predicted rates, or net benefit against
+        the probability at which one would act.
     level : float
         Level of the bands, for the title.
 

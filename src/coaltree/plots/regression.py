@@ -1,4 +1,4 @@
-"""Pictures of a regression of many outcomes: tree and coefficients, node models, areas under the curve, calibration."""
+"""Figures of a regression of many outcomes: tree and coefficients, node models, areas under the curve, calibration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coaltree.plots.matrices import DIVERGING, plot_heatmap
 from coaltree.regression.comparison import Comparison
 from coaltree.tree import Tree
 
-_COLOUR_QUANTILE = 0.98  # of absolute coefficients: where the colours end, so that one outlier does not bleach the rest
+_COLOUR_QUANTILE = 0.98  # of absolute coefficients: end of the colour scale, lest one outlier bleach the rest
 _LONGEST_NAME = 34
 _MOST_FEATURES = 30
 _N_MARKED = 3
@@ -41,15 +41,15 @@ def plot_outcome_tree(
     tree : Tree
         Tree over the P outcomes.
     coef : array-like (P, K)
-        Coefficients of every outcome, best of standardised features so that colours can be compared.
+        Coefficients of every outcome, preferably for standardised features so that colours can be compared.
     ax : Axes, optional
-        Room for tree and matrix; a new figure by default.
+        Space for tree and matrix; a new figure by default.
     features : sequence (K,), optional
         Names of the features.
     support : array-like (P−1,), optional
-        Probability of every clade, as `TreePosterior.clade_support(tree)` gives.
+        Probability of every clade, as from `TreePosterior.clade_support(tree)`.
     sure : array-like of bool (P, K), optional
-        Coefficients to mark with a dot, those whose interval leaves out zero.
+        Coefficients to mark with a dot, those whose interval excludes zero.
     time_scale : {"linear", "sqrt", "log"}
         Scale of the time axis.
 
@@ -94,7 +94,7 @@ def plot_node_models(
     """Draw the coefficients of every internal node, and what sets each node apart from its parent.
 
     Rows are the merges of the tree, the root on top and every branch followed by the branches within it, named by the
-    outcomes under them. Rings mark the three coefficients of a node that differ most from its parent's; of the root,
+    outcomes under them. Rings mark the three coefficients of a node that differ most from its parent's; for the root,
     the largest.
 
     Parameters
@@ -102,15 +102,15 @@ def plot_node_models(
     tree : Tree
         Tree over the P outcomes.
     node_coef : array-like (2P−1, K)
-        Coefficients of all nodes, as `CoalescentProbit.node_coef_` gives.
+        Coefficients of all nodes, as in `CoalescentProbit.node_coef_`.
     ax : Axes, optional
         Where to draw; a new figure by default.
     features : sequence (K,), optional
         Names of the features.
     support : array-like (P−1,), optional
-        Probability of every clade, written behind its name.
+        Probability of every clade, written after its name.
     n_features : int
-        Largest number of features shown: those with the largest coefficients.
+        At most this many features are shown, those with the largest coefficients.
 
     Returns
     -------
@@ -169,7 +169,7 @@ def plot_node_models(
 
 
 def _from_the_root(tree: Tree) -> Ints:
-    """Merges in the order root, larger branch and all within it, smaller branch and all within it."""
+    """Merges in the order: root, larger branch and all within it, smaller branch and all within it."""
     n, order, waiting = tree.n_leaves, [], [2 * tree.n_leaves - 2]
     sizes = np.concatenate([np.ones(n, dtype=np.int64), tree.sizes()])
     while waiting:
@@ -209,7 +209,7 @@ def plot_auc(
     Parameters
     ----------
     comparison : Comparison
-        What `coaltree.regression.comparison.compare` gives.
+        From `coaltree.regression.comparison.compare`.
     ax : Axes, optional
         Where to draw; a new figure by default.
     methods : sequence of str, optional
@@ -217,7 +217,7 @@ def plot_auc(
     labels : sequence of str, optional
         Names of the methods in the legend.
     events : sequence of str, optional
-        What is shown of every outcome's events; their number by default.
+        Text shown for every outcome's events; their number by default.
     level : float
         Level of the intervals.
 
@@ -320,7 +320,7 @@ def plot_calibration(
     Parameters
     ----------
     comparison : Comparison
-        What `coaltree.regression.comparison.compare` gives.
+        From `coaltree.regression.comparison.compare`.
     ax : Axes, optional
         Where to draw; a new figure by default.
     methods : sequence of str, optional
