@@ -1,1 +1,1 @@
-"""Self-contained HTML reports: one file, no network, readable on screen, on paper and by a screen reader."""
+"""Self-contained HTML reports: one file, no network, readable on screen, on paper and with a screen reader."""

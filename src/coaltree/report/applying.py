@@ -1,4 +1,4 @@
-"""The report of a model applied elsewhere: what it is, who was scored, and how well it did where outcomes are known."""
+"""The report on a model applied elsewhere: what it is, who was scored, and how well it did where outcomes are known."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEVEL = 0.95
-_FEW_CODES = 0.5  # of the model's codes; below, the model sees little of these records
+_FEW_CODES = 0.5  # of the model's codes; with fewer, the model sees little of these records
 
 
 def draw_application(found: Application) -> dict[str, Figure]:
-    """Return the figures of an application by the name of their file."""
+    """Return the figures of an application by file name."""
     return draw_review(found.review)
 
 

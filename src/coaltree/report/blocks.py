@@ -1,4 +1,4 @@
-"""What a section of a page is made of: text, tables, figures, lists of facts, code, interactive widgets.
+"""The building blocks of a section: text, tables, figures, lists of facts, code, interactive widgets.
 
 Every string given to these functions is plain text and is escaped, except the `markup`, `style` and `script` of
 `widget`, which are the program's own.
@@ -19,7 +19,7 @@ from coaltree.report.page import Block, embedded_json, escape
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_LARGEST_SVG = 250_000  # bytes; a larger drawing is smaller as pixels
+_LARGEST_SVG = 250_000  # bytes; beyond this a drawing is smaller as pixels
 _PNG_DPI = 150
 _PNG_COLOURS = 128
 _NOTHING = "\N{EN DASH}"
@@ -49,7 +49,7 @@ def code(source: str) -> Block:
 
 
 def reproduce(command: str, call: str, citations: Sequence[str]) -> list[Block]:
-    """How to make a result again, by its `command` or, without one, by the `call` in Python, and what to cite."""
+    """How to reproduce a result, by its `command` or, without one, by the `call` in Python, and what to cite."""
     again = [text(f"The same call of {call} with the same data, version and seed gives the same results.")]
     if command:
         told = "The same command on the same data with the same version writes the same results:"
@@ -72,14 +72,14 @@ def table(
     formats: Mapping[str, str] | None = None,
     sortable: bool = True,
 ) -> Block:
-    """A table with a caption, which its readers can sort by any column.
+    """A table with a caption, which readers can sort by any column.
 
     Parameters
     ----------
     rows : sequence of mappings
         One mapping from column to value per row; a value that is missing, None or NaN shows as a dash.
     caption : str
-        What the table tells.
+        What the table shows.
     columns : sequence of str, optional
         Columns in order; by default those of the first row.
     formats : mapping from column to format, optional
@@ -109,11 +109,11 @@ def figure(fig: Figure, alt: str, caption: str = "", pixels: bool = False) -> Bl
     fig : Figure
         The figure; the same figure gives the same bytes.
     alt : str
-        What the picture shows, for those who do not see it.
+        What the picture shows, for those who cannot see it.
     caption : str
         Text below the picture.
     pixels : bool
-        PNG at once, for a figure with many thousands of lines.
+        Use PNG without trying SVG, for a figure with many thousands of lines.
     """
     kind, data = ("png", _as_png(fig)) if pixels else ("svg+xml", _as_svg(fig))
     if len(data) > _LARGEST_SVG and not pixels:
@@ -144,7 +144,7 @@ def traces(trace: Mapping[str, Any], burn_in: int) -> Block:
 
 
 def widget(markup: str, data: Any, script: str, style: str = "", name: str = "widget") -> Block:
-    """Something interactive: markup, a script that brings it to life, and the data it needs.
+    """An interactive element: markup, the script that runs it, and the data it needs.
 
     The markup is put into `<div class="widget" data-widget="name">` with the data beside it. The script calls
     `coaltree.widget(name, (root, data) => …)`, which runs once for every widget of that name in the page.
@@ -154,9 +154,9 @@ def widget(markup: str, data: Any, script: str, style: str = "", name: str = "wi
     markup : str
         Trusted HTML.
     data : JSON value
-        Given to the script; arrays as `coaltree.report.page.packed` makes them.
+        Passed to the script; arrays as packed by `coaltree.report.page.packed`.
     script, style : str
-        Trusted; put into the page once, whatever the number of widgets that bring them.
+        Trusted; put into the page once, however many widgets use them.
     name : str
         Name under which the script registers.
     """
@@ -216,7 +216,7 @@ def _cell(value: Any, spec: str | None, numeric: bool) -> str:
 
 
 def _sort_key(value: Any) -> str | None:
-    """What a cell of a column of numbers is sorted by, as the script reads it; None for text."""
+    """Sort key of a cell in a column of numbers, as the script reads it; None for text."""
     if _missing(value):
         return ""
     if isinstance(value, numbers.Real) and not isinstance(value, bool):

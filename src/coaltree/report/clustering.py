@@ -1,6 +1,6 @@
-"""The report of a clustering: interactive tree with the data beside it, co-clustering, diagnostics, provenance.
+"""The report on a clustering: interactive tree with the data beside it, co-clustering, fit, diagnostics, provenance.
 
-Does the model fit: what left-out rows say of the models that were compared, and rows that fit none of them well.
+The fit of the model is shown by left-out densities of the models compared, and by the rows that fit badly.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from coaltree.plots.layout import TimeScale
 
 
-# A row is listed as one that does not fit where one drawn like the others is as far off less often than this.
+# A row is listed as not fitting if a row drawn like the others would be as far off with less than this probability.
 UNLIKELY = 0.01
 
 
 def fit_blocks(compared: Mapping[str, Compared] | None, surprise: Floats | None, tree: Tree) -> list[Block]:
-    """Models that were compared, the best first, and rows that do not fit."""
+    """The models compared, the best first, and rows that do not fit."""
     blocks = []
     if compared is not None:
         rows = [
@@ -81,9 +81,9 @@ CITATIONS = (
 
 _OUTLIERS = "Rows in grey are outliers: they stay apart until most others have merged, and belong to no cluster."
 _MOST_CELLS = 400  # rows of the co-clustering matrix in the page
-_MOST_OVERLAID = 250  # leaves of which an overlay of trees can still be read
+_MOST_OVERLAID = 250  # leaves up to which an overlay of trees can still be read
 _N_OVERLAID = 100
-# Entries of a vector or matrix whose draws are looked at.
+# Entries of a vector or matrix whose draws are examined.
 _MOST_ENTRIES = 100
 _SCRIPTS = ("clustering_model.js", "clustering_view.js", "clustering_tree.js", "clustering_matrix.js")
 _TOGETHER = (
@@ -101,7 +101,7 @@ class ClusteringResult:
     title : str
         What was clustered.
     tree : Tree
-        The tree that stands for the posterior; its names are the rows' names.
+        The tree that represents the posterior; its names are the rows' names.
     posterior : TreePosterior
         The weighted trees.
     X : array (n, d)
@@ -109,9 +109,9 @@ class ClusteringResult:
     features : tuple of str
         Names of the d columns.
     levels : tuple of tuples of str
-        Of each column that has levels their names, X holding their places; () of numbers.
+        For each column with levels, their names, X holding their positions; () for numbers.
     told : ColumnsResult, optional
-        What columns say of splits.
+        What the columns say about splits.
     n_clusters : int
         The number of clusters chosen.
     chosen_by : str
@@ -121,26 +121,26 @@ class ClusteringResult:
     burn_in : int
         Draws of each chain that were dropped.
     parameters : mapping
-        Everything that decides the result.
+        Everything that determines the result.
     command : str
-        The exact command or program that makes it again.
+        The exact command or program that reproduces it.
     scores : mapping from number of clusters to score
         Higher is better; may be empty.
     notes : tuple of str
         Remarks on the data that a reader must know.
     warnings : tuple of str
-        Why the result should not be taken as it is: the first thing in the page.
+        Why the result should not be taken at face value: shown first on the page.
     convergence : Convergence, optional
-        What the chains say about themselves.
+        Convergence diagnostics of the chains.
     compared : mapping from model to Compared, optional
-        Leave-one-out densities of the models that were tried, the best first.
+        Leave-one-out densities of the models compared, the best first.
     surprise : array (n,), optional
-        How probable a row is that fits as badly as this one, where rows have a noise of their own.
+        Probability of a row that fits as badly as this one, if each row has its own noise.
     labels : array (n,), optional
         Cluster of every row, −1 for outliers. Default: the cut of the tree.
     cut_order : array, optional
-        Merges between rows that are no outliers, in the order in which more clusters undo them. Default: the last ones
-        first.
+        Merges between rows that are not outliers, in the order in which they are undone as clusters are added. Default:
+        the last merge first.
     """
 
     title: str
@@ -173,12 +173,12 @@ class ClusteringResult:
 
     @cached_property
     def support(self) -> Floats | None:
-        """Posterior probability of every clade of the tree, (n−1,); None where one tree is all there is."""
+        """Posterior probability of every clade of the tree, (n−1,); None if there is only one tree."""
         return self.posterior.clade_support(self.tree) if len(self.posterior) > 1 else None
 
     @cached_property
     def intervals(self) -> Floats | None:
-        """Intervals of the merge times, (n−1, 2); None where one tree is all there is."""
+        """Intervals of the merge times, (n−1, 2); None if there is only one tree."""
         return self.posterior.time_intervals(self.tree, LEVEL) if len(self.posterior) > 1 else None
 
 
@@ -351,7 +351,7 @@ def _diagnostic_blocks(result: ClusteringResult) -> list[Block]:
 
 
 def _middle_error(result: ClusteringResult) -> float:
-    """Of branches that are in some trees and not in others; of the rest if there are none."""
+    """Median error of support over clades in some trees but not all; over the others if there are none."""
     assert result.support is not None
     error = result.posterior.support_error(result.tree)[:-1]
     open_to_doubt = (result.support[:-1] > 0.0) & (result.support[:-1] < 1.0)
@@ -377,7 +377,7 @@ def _verdict(result: ClusteringResult) -> Block:
 
 
 def _trace_rows(name: str, values: Floats) -> list[dict[str, Any]]:
-    """One row for each entry of a quantity (C, m, …); of a large one, the entry that mixes worst."""
+    """One row per entry of a quantity (C, m, …); for a large one, only the entry that mixes worst."""
     flat = values.reshape(*values.shape[:2], -1)
     sizes = [effective_size(flat[..., j]) for j in range(min(flat.shape[2], _MOST_ENTRIES))]
     if flat.shape[2] > 12:

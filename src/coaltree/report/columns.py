@@ -1,4 +1,4 @@
-"""What columns say of clusters and splits: shares of levels as bars, and the columns that set branches apart."""
+"""What columns say about clusters and splits: shares of levels as bars, and the columns that set branches apart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_SPLITS = 40
 
 
 class ColumnsResult(NamedTuple):
-    """What is told of columns."""
+    """What the report shows about columns."""
 
     columns: Columns
     values: Floats  # (n, J)
@@ -61,7 +61,7 @@ def column_blocks(told: ColumnsResult, tree: Tree, support: Floats | None, label
 
 
 def split_words(told: ColumnsResult, tree: Tree, shares: Shares, k: int, place: int) -> tuple[str, str]:
-    """Name of the column at a place of merge k's ranking, and how the sides differ in it."""
+    """Name of the column at a given place in merge k's ranking, and how the sides differ in it."""
     j = int(told.apart.column[k, place])
     left, right = tree.children[k].tolist()
     return told.columns.models[j].name, shares.says(left, right, j)
@@ -87,7 +87,7 @@ def _split_rows(told: ColumnsResult, tree: Tree, support: Floats | None, shares:
 
 
 def _drawn(told: ColumnsResult, labels: Ints) -> list[int]:
-    """Columns with levels in which clusters differ most, by the distance of their shares from those of all rows."""
+    """Columns with levels in which clusters differ most, by the distance of their shares from the overall shares."""
     gaps = {}
     for j, model in enumerate(told.columns.models):
         if model.n_levels:
@@ -97,7 +97,7 @@ def _drawn(told: ColumnsResult, labels: Ints) -> list[int]:
 
 
 def _shares(values: Floats, labels: Ints, n_levels: int) -> Floats:
-    """Shares of levels of all rows and of each cluster, (1 + K, L); NaN where nothing is known."""
+    """Shares of levels over all rows and in each cluster, (1 + K, L); NaN where nothing is known."""
     groups = [np.ones(len(labels), dtype=bool), *(labels == k for k in range(int(labels.max()) + 1))]
     counts = np.array(
         [np.bincount(values[own & ~np.isnan(values)].astype(int), minlength=n_levels) for own in groups], dtype=float

@@ -14,12 +14,12 @@
     page.write("report.html")
 
 A section has a heading, an entry in the contents and any number of blocks; `coaltree.report.blocks` makes them, and
-every text given to a block is escaped there. A block may bring its own style sheet and script (`widget`); each is put
-into the page once, however many blocks bring it. The page forbids the network: its content security policy admits
-images only as data and scripts only by their hash, so that nothing a label holds can run or load.
+every text given to a block is escaped there. A block may have its own style sheet and script (`widget`); each is put
+into the page once, however many blocks use it. The page blocks network access: its content security policy allows
+images only as data and scripts only by their hash, so that nothing in a label can run or load.
 
-Data for a script travel as JSON in the page. `packed` turns an array into JSON that `coaltree.unpack` in the page
-turns into a typed array, in four bytes of text for three of data.
+Data for a script are embedded as JSON in the page. `packed` turns an array into JSON that `coaltree.unpack` in the
+page turns into a typed array, in four bytes of text for three of data.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Page:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the page to a file, in UTF-8."""
-        # A lone surrogate, which broken input can hold, has no UTF-8 form and becomes a question mark.
+        # A lone surrogate, possible in broken input, has no UTF-8 form and becomes a question mark.
         Path(path).write_bytes(self.render().encode("utf-8", errors="replace"))
 
 

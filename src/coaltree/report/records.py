@@ -1,7 +1,4 @@
-"""The report of a records study: attrition, factors, tree, scores, calibration, cost, and every rule in words.
-
-The methods of a records study in words, and the card of its model.
-"""
+"""The report on a records study: attrition, factors, tree, scores, calibration, cost, methods in words, model card."""
 
 from __future__ import annotations
 
@@ -47,7 +44,7 @@ NAMES = {
 
 
 def method_name(method: str) -> str:
-    """Return a method as readers know it."""
+    """Return the name by which readers know a method."""
     return NAMES.get(method, method)
 
 
@@ -62,7 +59,7 @@ def window_text(rule: CohortRule) -> str:
 
 
 def methods_text(result: StudyResult) -> list[str]:
-    """Return the methods in full, a paragraph each."""
+    """Return the methods in full, as paragraphs."""
     study, rule = result.config, result.config.cohort
     prior = {
         "mask": "If an outcome had happened before the horizon, its label is undefined and not used.",
@@ -174,7 +171,7 @@ def _reduction(features: FeatureConfig) -> str:
 
 
 def _beside(features: FeatureConfig) -> str:
-    """What is regressed on beside the factors."""
+    """The regressors besides the factors."""
     parts = [
         text
         for wanted, text in (
@@ -201,7 +198,7 @@ CARD_LIMITS = (
 
 
 def model_card(model: TravellingModel, review: Review | None = None) -> dict[str, object]:
-    """Return what must be known of a model before it is used elsewhere."""
+    """Return what one must know about a model before using it elsewhere."""
     training, rule = model.info["training"], model.rule
     shown_areas = [] if review is None else [row for row in review.subgroups if str(row["outcome"]).startswith("mean")]
     spread = [row["auroc"] for row in shown_areas]
@@ -230,7 +227,7 @@ _NODE_COLUMNS = {"rank_correlation": "correlation", "gap_highest_lowest_quarter"
 
 
 def draw_figures(result: StudyResult) -> dict[str, Figure]:
-    """Return the figures of a study by the name of their file; outcomes whose scores are withheld are in none."""
+    """Return the figures of a study by file name; outcomes whose scores are withheld appear in none."""
     from matplotlib.figure import Figure
 
     from coaltree.plots.records import plot_cost_curves, plot_cost_node
@@ -423,7 +420,7 @@ def _imported(result: StudyResult) -> dict[str, object]:
 
 
 def _auc_tables(result: StudyResult) -> list[Any]:
-    """A table for each validation, a column a method: narrow enough to be read whole."""
+    """One table per validation, one column per method: narrow enough to fit the page."""
     blocks = []
     for name, title in _titles(result).items():
         comparison = result.comparisons().get(name)

@@ -1,4 +1,4 @@
-"""The report of a regression of many outcomes: their tree, what predicts them, how well, and whether to believe it."""
+"""The report on a regression of many outcomes: their tree, what predicts them, how well, and whether to believe it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RegressionResult:
     fit : ProbitFit
         The fit to all rows.
     scale : array (K,)
-        Standard deviation of every feature, by which coefficients are shown.
+        Standard deviation of every feature; coefficients are shown per standard deviation.
     features, outcomes : tuples of str
         Their names.
     n_rows : int
@@ -64,15 +64,15 @@ class RegressionResult:
     comparison : Comparison or None
         Cross-validated predictions; the method `OURS` is the coalescent probit.
     parameters : mapping
-        Everything that decides the result.
+        Everything that determines the result.
     command : str
-        The command that makes it again.
+        The command that reproduces it.
     notes : tuple of str
         Remarks on the data that a reader must know.
     stack : Stack, optional
         What was learned with features="auto".
     needs : tuple of mappings
-        What a table of new rows must hold: one row per column.
+        What a table of new rows must contain: one row per column.
     """
 
     title: str
@@ -136,7 +136,7 @@ def coefficient_rows(fit: ProbitFit, features: tuple[str, ...], outcomes: tuple[
 
 
 def sure_of_sign(fit: ProbitFit) -> Bools:
-    """Coefficients whose interval leaves out zero, (P, K)."""
+    """Coefficients whose interval excludes zero, (P, K)."""
     draws = fit.coef_draws.reshape(-1, *fit.coef_draws.shape[2:])
     low, high = np.quantile(draws, [0.5 - 0.5 * LEVEL, 0.5 + 0.5 * LEVEL], axis=0)
     return np.asarray((low > 0.0) | (high < 0.0))
@@ -265,7 +265,7 @@ def _best_words(comparison: Comparison, shown: Mapping[str, str]) -> str:
 
 
 def _strongest(result: RegressionResult, most: int = _MOST_COLUMNS) -> list[int]:
-    """Features that fit into a picture: those with the largest effects, in the order of the table."""
+    """Features that fit in a figure: those with the largest effects, in the order of the table."""
     size = np.sqrt(np.mean((result.fit.coef * result.scale) ** 2, axis=0))
     return sorted(np.argsort(-size, kind="stable")[:most].tolist())
 
@@ -364,13 +364,13 @@ def _diagnostic_blocks(fit: ProbitFit) -> list[Block]:
     return blocks
 
 
-# ---- features that matter, effects that are not linear, what new rows must hold
+# ---- features that matter, nonlinear effects, what new rows must contain
 
 MOST_FEATURES = 25  # in the table of those that matter
 
 
 def feature_rows(draws: Floats, sure: Bools, features: Sequence[str], level: float) -> list[dict[str, Any]]:
-    """Which of many features matter: their effects over all outcomes, largest first; draws (S, P, K) per deviation."""
+    """The features that matter most, by effects over all outcomes, largest first; draws (S, P, K) per deviation."""
     size = np.sqrt(np.mean(draws**2, axis=1))  # of every draw, over outcomes
     low, high = np.quantile(size, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
     mean, n_sure = size.mean(axis=0), sure.sum(axis=0)
@@ -387,7 +387,7 @@ def feature_rows(draws: Floats, sure: Bools, features: Sequence[str], level: flo
 
 
 def stack_blocks(stack: Stack, outcomes: tuple[str, ...]) -> list[Block]:
-    """How much of the risk is linear, and which model knows it."""
+    """How much of the risk is linear, and how well each model predicts it."""
     total = {name: float(np.nansum(values)) for name, values in stack.densities.items()}
     gain = total["stack"] - total["rates"]
     linear = (total["linear"] - total["rates"]) / gain if gain > 0 else float("nan")
@@ -434,7 +434,7 @@ def stack_blocks(stack: Stack, outcomes: tuple[str, ...]) -> list[Block]:
 
 
 def need_blocks(needs: Sequence[Mapping[str, str]]) -> list[Block]:
-    """What a table of new rows must hold."""
+    """What a table of new rows must contain."""
     return [
         text("The model is in model.npz. It predicts the rows of a table with these columns, in any order:"),
         code("coaltree regress predict model.npz new.csv --out predicted.csv"),

@@ -19,7 +19,7 @@ _KINDS = ("roc", "precision", "calibration", "benefit")
 
 
 def draw_review(review: Review | None) -> dict[str, Figure]:
-    """Return the figures of a review by the name of their file."""
+    """Return the figures of a review by file name."""
     if review is None or not review.curves:
         return {}
     from coaltree.plots.records import plot_outcome_curves
@@ -28,7 +28,7 @@ def draw_review(review: Review | None) -> dict[str, Figure]:
 
 
 def outcome_blocks(outcomes: Rows, thresholds: Sequence[str] = ("",)) -> list[Block]:
-    """Return the numbers of every outcome at each threshold and, apart from them, its definition, which may be long."""
+    """Return the counts of every outcome at each threshold and, separately, its definition, which may be long."""
     blocks = []
     for threshold in thresholds:
         ending = f" {threshold}" if threshold else ""
@@ -55,7 +55,7 @@ def table_one_blocks(review: Review | None) -> list[Block]:
 
 
 def review_sections(review: Review | None, figures: dict[str, Figure], level: float) -> list[tuple[str, list[Block]]]:
-    """Return headings and blocks; the section of calibration is always there."""
+    """Return headings and blocks; the calibration section is always present."""
     if review is None:
         return [(CALIBRATION, [])]
     band = (
@@ -134,7 +134,7 @@ def review_sections(review: Review | None, figures: dict[str, Figure], level: fl
 
 
 def _subgroup_tables(review: Review) -> list[Block]:
-    """A table by sex and one by age: a row per outcome, a column per group that has a score."""
+    """A table by sex and one by age: one row per outcome, one column per group that has a score."""
     scored = [row for row in review.subgroups if row["auroc"] == row["auroc"]]
     blocks = []
     for title, is_age in (("sex", False), ("age", True)):
@@ -152,7 +152,7 @@ def _subgroup_tables(review: Review) -> list[Block]:
 
 
 def _driver_lines(drivers: Rows) -> list[dict[str, str]]:
-    """A row per outcome; factors go by their number, their codes have a table of their own."""
+    """One row per outcome; factors are given by number, their codes are in a separate table."""
     lines: dict[str, list[str]] = {}
     for row in drivers:
         name = str(row["regressor"])

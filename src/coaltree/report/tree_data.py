@@ -1,7 +1,7 @@
-"""What the interactive tree of a report is drawn from, in few enough bytes for 100 000 rows.
+"""The data behind the interactive tree of a report, compact enough for 100 000 rows.
 
-A row takes about 30 bytes of the page, its name up to 20, and each of its values one or two. The page finds sizes, the
-order of the rows, cuts and means of clades by itself.
+A row takes about 30 bytes of the page, its name up to 20, and each of its values one or two. The page itself computes
+sizes, the order of the rows, cuts and means of clades.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from coaltree._arrays import Floats
 from coaltree.report.page import packed
 from coaltree.tree import Tree
 
-_MOST_FINE = 500_000  # values of the data in two bytes each; of more, one byte each
-_MOST_VALUES = 1_700_000  # beyond, columns are left out
+_MOST_FINE = 500_000  # values stored in two bytes each; with more, one byte each
+_MOST_VALUES = 1_700_000  # beyond this, columns are left out
 _FINE, _COARSE = 32_766, 253  # largest codes
 _MISSING = 255
 _MOST_NAME_BYTES = 2_000_000
@@ -47,9 +47,9 @@ def tree_data(tree: Tree, support: Floats | None, intervals: Floats | None) -> d
 
 
 def name_data(names: tuple[str, ...]) -> dict[str, Any]:
-    """The names of the rows: as a prefix and the first of successive numbers if that is what they are, else a list.
+    """The names of the rows: a prefix and the first number if they are numbered consecutively, else a list.
 
-    A list that takes too much room has every name shortened, and `shortened` says so.
+    In a list that takes too much space, long names are shortened, and `shortened` says so.
     """
     match = re.fullmatch(r"(.*?)(0|[1-9][0-9]{0,8})", names[0], flags=re.DOTALL)
     if match:
@@ -70,16 +70,16 @@ def _n_bytes(name: str) -> int:
 def _shortened(name: str, longest: int) -> str:
     if len(name) <= longest:
         return name
-    end = (longest - 1) // 2  # numbers at the end tell names apart more often than their beginning
+    end = (longest - 1) // 2  # numbers at the end distinguish names more often than the beginning does
     return f"{name[: longest - 1 - end]}\N{HORIZONTAL ELLIPSIS}{name[-end:]}"
 
 
 def heat_data(X: Floats, features: tuple[str, ...], levels: tuple[tuple[str, ...], ...] = ()) -> dict[str, Any]:
-    """The data as whole numbers.
+    """The data as integers.
 
-    Of small tables in 15 bits, value = low + step · code within each column, and −1 where a value is missing. Of large
-    ones in 8 bits on a scale that is finest near the column's mean, value = mean + deviation · sinh(low + step · code),
-    and 255 where it is missing. A column with levels holds their places, and they are named.
+    Small tables use 15 bits, value = low + step · code within each column, and −1 where a value is missing. Large ones
+    use 8 bits on a scale that is finest near the column's mean, value = mean + deviation · sinh(low + step · code), and
+    255 where it is missing. A column with levels holds their positions, and their names are listed.
     """
     n, d = X.shape
     kept = np.unique(np.linspace(0, d - 1, min(d, max(_MOST_VALUES // n, 1))).round().astype(int))

@@ -1,4 +1,4 @@
-"""The results of a clustering as a folder: labels, trees, tables and a page that tells what to believe."""
+"""The results of a clustering as a folder: labels, trees, tables and a page that says what to believe."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ MEANING = {
     SUMMARY: "version, parameters, seed, diagnostics",
 }
 LEVEL = 0.9
-# Entries of a vector or matrix that are told one by one.
+# Up to this many entries of a vector or matrix are reported one by one.
 MOST_ENTRIES = 100
 
 
@@ -70,7 +70,7 @@ class Clustering(NamedTuple):
     guessed: Guessed
     notes: tuple[str, ...]  # about the table
     warnings: tuple[str, ...]  # about the fit
-    chosen_by: str  # how the number of clusters was, in a sentence
+    chosen_by: str  # how the number of clusters was chosen, in a sentence
     summary: dict[str, Any]
     seconds: float
 
@@ -99,30 +99,30 @@ def cluster(
     Parameters
     ----------
     data : path, DataFrame or array
-        One row per thing.
+        One row per object.
     out : path
-        Folder to write; report.html in it tells the rest.
+        Folder to write; report.html in it explains the rest.
     id_column, features, drop, header, drop_missing
-        What to use of the table, as in `coaltree.reading.read_table`.
+        Which parts of the table to use, as in `coaltree.reading.read_table`.
     columns, dates, standardise
-        What the columns are, as in `coaltree.cluster`.
+        Types of the columns, as in `coaltree.cluster`.
     random_state : int
         The same seed writes the same files.
     n_jobs : int
-        Threads; they do not change the result.
+        Number of threads; the result does not depend on it.
     overwrite : bool
         Replace what this function wrote into the folder before.
     verbose : int
         1 shows what is being done.
     command : str
-        What makes the results again, for the report.
+        The command that reproduces the results, for the report.
     **settings
         Other parameters of `CoalescentClustering`.
 
     Returns
     -------
     Clustering
-        Its `model` is the fitted `CoalescentClustering`, its `summary` what summary.json has.
+        Its `model` is the fitted `CoalescentClustering`, its `summary` the contents of summary.json.
     """
     from coaltree.estimators.clustering import CoalescentClustering  # scikit-learn is slow to load
 
@@ -189,7 +189,7 @@ def _reason(model: CoalescentClustering) -> str:
 
 
 def _summary(found: Clustering, source: dict[str, str | None], standardise: bool) -> dict[str, Any]:
-    """Everything that decides the result and what it is worth, as JSON values."""
+    """Everything that determines the result and how far to trust it, as JSON values."""
     model, guessed = found.model, found.guessed
     post, info = model.posterior_, model.posterior_.info
     sizes = np.bincount(model.labels_ + 1)
@@ -227,14 +227,14 @@ def _summary(found: Clustering, source: dict[str, str | None], standardise: bool
 
 
 def _written(value: Any) -> Any:
-    """A parameter as JSON has it: words and numbers as they are, all else in Python's words."""
+    """A parameter as a JSON value: text and numbers unchanged, arrays as lists, anything else as Python prints it."""
     return (
         value if isinstance(value, str | float | int) else np.asarray(value).tolist() if np.ndim(value) else str(value)
     )
 
 
 def _covariance(phi: Floats) -> dict[str, Any]:
-    """A full Φ as a matrix; of a diagonal one, however wide, the variances: one number if they are all the same."""
+    """A full Φ as a matrix; a diagonal one, however wide, as its variances: one number if they are all equal."""
     if phi.ndim == 2 and not is_diagonal(phi):
         return {"covariance": phi.tolist()}
     variances = diagonal_of(phi)
@@ -242,7 +242,7 @@ def _covariance(phi: Floats) -> dict[str, Any]:
 
 
 def _learned(draws: Floats) -> dict[str, Any]:
-    """Medians of draws (C, I, …), how many, and the least effective size of an entry."""
+    """Medians of draws (C, I, …), how many, and the lowest effective sample size of an entry."""
     entries = draws.reshape(*draws.shape[:2], -1)
     chosen = entries[..., :MOST_ENTRIES]
     sizes = [effective_size(chosen[..., k]) for k in range(chosen.shape[2])]
@@ -314,7 +314,7 @@ def _write(folder: Path, found: Clustering) -> None:
 
 
 def _linkage_rows(tree: Tree, support: Floats | None, error: Floats | None, intervals: Floats) -> Rows:
-    """The merges as scipy has them, with supports, their errors and intervals; of one tree alone these are empty."""
+    """The merges as in scipy, with supports, their errors and intervals; for a single tree these are empty."""
     none = np.full(tree.n_leaves - 1, np.nan)
     low, high = (none, none) if support is None else intervals.T
     return Rows(
@@ -333,7 +333,7 @@ def _linkage_rows(tree: Tree, support: Floats | None, error: Floats | None, inte
 
 
 def _split_rows(told: ColumnsResult, tree: Tree) -> Rows:
-    """A row for each merge, in the order of linkage.csv, and column that sets its sides apart."""
+    """One row per merge, in the order of linkage.csv, and column that sets its sides apart."""
     from coaltree.report.columns import split_words
 
     shares, apart = Shares(tree, told.columns, told.values), told.apart

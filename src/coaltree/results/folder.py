@@ -1,4 +1,4 @@
-"""Folders of results, written whole or not at all, and the files that several of them have."""
+"""Folders of results, written whole or not at all, and the files that several of them share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_NEXUS_LEAVES = 2_000_000  # in all trees of posterior.nex, about 60 MB
 
 
 def check_free(out: Path, overwrite: bool) -> None:
-    """Refuse a folder that holds something, unless it may be replaced, before time is spent."""
+    """Refuse a folder that is not empty, unless it may be replaced, before any work is done."""
     try:
         taken = out.exists() and not (out.is_dir() and not any(out.iterdir()))
     except OSError as error:
@@ -46,8 +46,8 @@ def check_free(out: Path, overwrite: bool) -> None:
 def replaced_folder(out: Path, command: str) -> Iterator[Path]:
     """Yield a draft folder beside `out` that becomes `out` when the block ends without an error.
 
-    An existing `out` is accepted if it is empty or if its summary.json names `command`. It stays in place, its own
-    files are replaced one by one, the summary last, and files that somebody else put there are left alone.
+    An existing `out` is accepted if it is empty or if its summary.json names `command`. It stays in place, its result
+    files are replaced one by one, the summary last, and any other files in it are left alone.
     """
     destination = out.expanduser().resolve()
     draft = destination.parent / f".{destination.name}.{secrets.token_hex(8)}.tmp"
@@ -99,7 +99,7 @@ def may_write_into(folder: Path, command: str) -> bool:
 
 
 def provenance(command: str, command_line: str, seed: Any) -> dict[str, Any]:
-    """Return the first entries of a summary: what made these results."""
+    """Return the first entries of a summary: what produced these results."""
     return {
         "command": command,
         "command_line": command_line,
@@ -111,7 +111,7 @@ def provenance(command: str, command_line: str, seed: Any) -> dict[str, Any]:
 
 
 def shown_parameters(summary: Mapping[str, Any]) -> dict[str, object]:
-    """Return the parameters of a summary, and what made it, in the words of a report."""
+    """Return the parameters of a summary, and what produced it, as worded in a report."""
     chosen = {key.replace("_", " "): value for key, value in summary["parameters"].items()}
     made_by = {"seed": "seed", "coaltree": "version", "numpy": "numpy", "Python": "python"}
     return chosen | {name: summary[key] for name, key in made_by.items()}
@@ -126,7 +126,7 @@ def fingerprint(source: Any) -> dict[str, str | None]:
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Write summary.json; what is not finite becomes null, as JSON has no word for it."""
+    """Write summary.json; non-finite values become null, since JSON has no form for them."""
     (folder / SUMMARY).write_text(json.dumps(_finite(summary), indent=2) + "\n", encoding="utf-8")
 
 
@@ -141,7 +141,7 @@ def _finite(value: Any) -> Any:
 def write_trees(folder: Path, tree: Tree, posterior: TreePosterior) -> Floats | None:
     """Write the tree with its supports, again with intervals for FigTree, and all trees; return the supports.
 
-    One tree alone has none: its clades are in all trees there are, which tells nothing.
+    A single tree has none: its clades would trivially be in all trees.
     """
     support = posterior.clade_support(tree) if len(posterior) > 1 else None
     (folder / TREE).write_text(tree.to_newick(support=support, digits=DIGITS) + "\n", encoding="utf-8")
@@ -151,7 +151,7 @@ def write_trees(folder: Path, tree: Tree, posterior: TreePosterior) -> Floats | 
 
 
 def _posterior_nexus(posterior: TreePosterior) -> str:
-    """All trees, or of many large ones as many as a viewer can open, evenly spaced."""
+    """All trees, or, if they are many and large, as many as a viewer can open, evenly spaced."""
     most = max(_MOST_NEXUS_LEAVES // posterior.n_leaves, 1)
     if len(posterior) <= most:
         return formats.to_nexus(list(posterior), weights=posterior.weights, digits=DIGITS)
@@ -164,23 +164,23 @@ def _posterior_nexus(posterior: TreePosterior) -> str:
     return text.replace("\n", f"\n{told}\n", 1)
 
 
-# ---- what is told on the way
+# ---- progress
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Lines about what is being done, or none."""
+    """Progress messages, or none."""
 
     shown: bool
 
     def say(self, text: str, end: str = "\n") -> None:
-        """Print a line now."""
+        """Print a line at once."""
         if self.shown:
             print(text, end=end, flush=True)
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
-        """Say what is being done, and how long it took."""
+        """Print what is being done, and how long it took."""
         self.say(f"{what} ..", end="")
         started = time.perf_counter()
         yield
@@ -189,7 +189,7 @@ class Progress:
 
 @contextmanager
 def warnings_as_texts(convergence: bool = True) -> Iterator[list[str]]:
-    """Yield a list that holds the UserWarnings of the block once it has ended, those of `convergence` if wanted."""
+    """Yield a list that holds the block's UserWarnings once it has ended, with subclasses if `convergence` is true."""
     told: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

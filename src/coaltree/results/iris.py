@@ -1,8 +1,8 @@
-"""The demonstration: posterior trees of 30 iris flowers, as pictures, files and a table.
+"""The demonstration: posterior trees of 30 iris flowers, as figures, files and a table.
 
-Every fifth flower of the 150 that scikit-learn ships, ten of each species. All four measurements are in centimetres,
-so one variance φ per unit of time serves them all, Φ = φ I; it is chosen by log evidence. Flowers were measured to
-0.1 cm, and the variance of that rounding, 0.1²/12, is the leaf noise.
+The data are every fifth of the 150 flowers that scikit-learn ships, ten of each species. All four measurements are in
+centimetres, so one variance φ per unit of time is used for all, Φ = φ I; it is chosen by log evidence. Flowers were
+measured to 0.1 cm, and the variance of that rounding, 0.1²/12, is the leaf noise.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ COMMAND = "coaltree demo"
 DENDROGRAM, DENSITREE, POSTERIOR = "dendrogram.png", "densitree.png", "posterior.npz"
 EVERY = 5
 SCALES = (0.2, 0.4, 0.8, 1.6, 3.2)
-N_WARM_UP = 20  # enough particles to be resampled, so that every kernel is called
-PILOT_SHARE = 4  # one in so many particles to choose the scale
+N_WARM_UP = 20  # enough particles for resampling to occur, so that every kernel is called
+PILOT_SHARE = 4  # the scale is chosen with one in this many particles
 ROUNDING_VARIANCE = 0.1**2 / 12
 N_CLUSTERS = 3
 LEVEL = 0.9
@@ -52,7 +52,7 @@ class Flowers(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The posterior at the scale with the highest evidence, and the tree that stands for it."""
+    """The posterior at the scale with the highest evidence, and the tree that represents it."""
 
     posterior: TreePosterior
     tree: Tree
@@ -132,7 +132,7 @@ def fit_trees(flowers: Flowers, pilot_evidence: dict[float, float], n_particles:
 
 
 def summarise(flowers: Flowers, fit: Fit, seed: int) -> dict[str, Any]:
-    """Everything the demo found, as JSON values."""
+    """All results of the demo, as JSON values."""
     post, tree = fit.posterior, fit.tree
     plain = Tree.from_linkage(linkage(flowers.X, "average"), names=flowers.names)
     return {
@@ -193,7 +193,7 @@ def _scores(tree: Tree, flowers: Flowers) -> dict[str, float]:
     }
 
 
-# ---- pictures
+# ---- figures
 
 
 def draw(flowers: Flowers, fit: Fit, seed: int, folder: Path) -> None:

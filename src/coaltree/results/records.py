@@ -31,7 +31,7 @@ def study(
     quick : bool
         A first look: 3 folds, short chains, two baselines.
     n_jobs : int
-        Fits side by side; -1 for all processors.
+        Number of parallel fits; -1 for all processors.
     verbose : int
         1 shows what is being done.
     """
@@ -106,7 +106,7 @@ def apply(
     Returns
     -------
     dict
-        What summary.json has, and where the scores of subjects are.
+        The contents of summary.json, and where the scores of subjects are.
     """
     from coaltree.records.bundle import apply_model
     from coaltree.records.config import DataConfig
@@ -149,19 +149,19 @@ def _write_parts(folder: Path, tables: Mapping[str, Any], figures: Mapping[str, 
 
 
 def private_folder(out: str | Path) -> Path:
-    """Return where rows of patients are kept to resume a study: beside the results, so that these can be passed on."""
+    """Return where patient rows are kept to resume a study: beside the results, so that these can be shared."""
     destination = Path(out).expanduser().resolve()
     return destination.with_name(f"{destination.name}-private")
 
 
 def _begin(out: Path, command: str) -> None:
-    """Claim the output folder, so that an interrupted study can be taken up."""
+    """Claim the output folder, so that an interrupted study can be resumed."""
     if out.exists() and any(out.iterdir()):
         if not may_write_into(out, command):
             raise FolderError(f"{out} exists and was not made by `{command}`. Choose another folder.")
         return
     out.mkdir(parents=True, exist_ok=True)
-    # Written elsewhere and moved: a folder with half a summary would be nobody's.
+    # Written elsewhere and moved: a folder with half a summary could not be recognised.
     draft = private_folder(out)
     draft.mkdir(mode=0o700, exist_ok=True)
     draft /= SUMMARY

@@ -55,7 +55,7 @@ DEFAULT_BASELINES = ("ml_probit", "ridge", "lasso", "elastic_net")
 
 
 class RegressOptions(NamedTuple):
-    """What decides the result besides the tables, as summary.json has it."""
+    """What determines the result besides the tables, as in summary.json."""
 
     folds: int
     iterations: int
@@ -119,36 +119,36 @@ def regress(
     features, outcomes : paths or DataFrames
         One row per case; outcomes are 0 and 1, yes and no, empty where unknown.
     out : path
-        Folder to write; report.html in it tells the rest.
+        Folder to write; report.html in it explains the rest.
     id_column : str, optional
-        Column of both tables that identifies a row; else rows are in the same order.
+        Column of both tables that identifies a row; without it, rows are matched by position.
     drop : sequence of str
         Columns of either table to leave out.
     n_folds : int
         Folds of the comparison; 0 leaves it out.
     n_iter, burn_in, n_chains : int
-        Iterations of every chain, how many are dropped, and chains of the final fit; every fold has one.
+        Iterations of every chain, how many are dropped, and the number of chains of the final fit; a fold has one.
     baselines : sequence of str, "none" or "all"
-        Methods to compare with, names of `coaltree.regression.baselines.BASELINES`.
+        Methods to compare with, names in `coaltree.regression.baselines.BASELINES`.
     effects : {"linear", "auto"}
-        "auto" adds what a forest sees, if rows left out gain by it.
+        "auto" adds nonlinear effects, if they improve predictions of held-out rows.
     random_state : int
         The same seed gives the same results.
     n_jobs : int
-        Fits side by side; they do not change the result.
+        Number of parallel fits; the result does not depend on it.
     checkpoint : path, optional
-        Folder that keeps chains and finished folds: an interrupted run continues.
+        Folder that keeps chains and finished folds, from which an interrupted run continues.
     overwrite : bool
         Replace what this function wrote into the folder before.
     verbose : int
         1 shows what is being done.
     command : str
-        What makes the results again, for the report.
+        The command that reproduces the results, for the report.
 
     Returns
     -------
     Regression
-        Its `model` is the fitted `CoalescentProbit`, its `summary` what summary.json has.
+        Its `model` is the fitted `CoalescentProbit`, its `summary` the contents of summary.json.
     """
     started, out, progress = time.perf_counter(), Path(out), Progress(bool(verbose))
     checkpoint = None if checkpoint is None else Path(checkpoint)
@@ -165,7 +165,7 @@ def regress(
         for remark in data.notes:
             progress.say(f"  {remark}")
         try:
-            with warnings_as_texts(convergence=False) as remarks:  # that is the verdict, told at the end
+            with warnings_as_texts(convergence=False) as remarks:  # that is the verdict, reported at the end
                 model = _fit(data, options, checkpoint, verbose)
         except KeyboardInterrupt:
             kept = f"The chains are kept in {checkpoint}: the same command continues from there." if checkpoint else ""
@@ -177,7 +177,7 @@ def regress(
             progress.say(f"  {remark}")
         comparison = None
         if n_folds:
-            # Folds may lack a class that the whole has: that is told by NA in the tables, not by a warning a fold.
+            # Folds may lack a class that the whole has: this shows as NA in the tables, not as a warning per fold.
             try:
                 with warnings_as_texts():
                     comparison = _compare(data, options, checkpoint, verbose)
@@ -238,7 +238,7 @@ def _compare(data: Data, options: RegressOptions, checkpoint: Path | None, verbo
 
 
 def _summary(found: Regression, options: RegressOptions, sources: tuple[Any, Any]) -> dict[str, Any]:
-    """Everything that decides the result and what it is worth."""
+    """Everything that determines the result and how far to trust it."""
     from coaltree.report.regression import OURS
 
     data, fit, comparison = found.data, found.model.fit_, found.comparison
@@ -349,7 +349,7 @@ def predict(
     fitted = CoalescentProbit.load(model)
     new = read_columns(table, id_column)
     columns: Any = new.columns
-    if fitted.encoding_ is None:  # fitted in Python, to plain numbers
+    if fitted.encoding_ is None:  # fitted in Python to plain numbers
         columns = np.column_stack(list(new.columns.values()))
     mean, deviation = fitted.predict_proba(columns, return_std=True)
     names = fitted.outcome_names_ or tuple(f"outcome {j}" for j in range(mean.shape[1]))
