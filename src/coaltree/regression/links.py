@@ -32,7 +32,7 @@ CELLS_PER_UNIT = 32
 N_COEFFICIENTS = 8
 
 
-class Table(NamedTuple):
+class Lookup(NamedTuple):
     """Polynomials in u ∈ [−1, 1] over each cell, lowest power first."""
 
     value: Floats  # (cells, 8), log Ψ
@@ -66,14 +66,14 @@ def quantile(p: Floats, link: int) -> Floats:
 
 
 @cache
-def table(link: int) -> Table:
+def table(link: int) -> Lookup:
     """Interpolate at the Chebyshev points of every cell."""
     u = np.cos(np.pi * (np.arange(N_COEFFICIENTS) + 0.5) / N_COEFFICIENTS)
     half = 0.5 / CELLS_PER_UNIT
     centres = -EDGE + half * (2 * np.arange(int(2 * EDGE * CELLS_PER_UNIT)) + 1)
     z = centres[:, None] + half * u
     to_powers = np.linalg.inv(np.vander(u, increasing=True))
-    return Table(*(np.ascontiguousarray(f(z, link) @ to_powers.T) for f in (log_link, link_slope)))
+    return Lookup(*(np.ascontiguousarray(f(z, link) @ to_powers.T) for f in (log_link, link_slope)))
 
 
 @inline
@@ -108,7 +108,7 @@ def _slope_outside(z: float, link: int) -> float:
 
 
 @kernel
-def slopes(eta: Floats, signs: Signs, weights: Floats, tables: Table, link: int, out: Floats) -> None:
+def slopes(eta: Floats, signs: Signs, weights: Floats, tables: Lookup, link: int, out: Floats) -> None:
     """∂/∂η of Σ w log Ψ(±η) into `out` (n, P), which may be `eta`; a sign of 0 is a missing label."""
     n, n_outcomes = eta.shape
     per_unit = float(CELLS_PER_UNIT)
@@ -127,7 +127,7 @@ def slopes(eta: Floats, signs: Signs, weights: Floats, tables: Table, link: int,
 
 @kernel
 def values_and_slopes(
-    eta: Floats, signs: Signs, weights: Floats, tables: Table, link: int, out_values: Floats, out: Floats
+    eta: Floats, signs: Signs, weights: Floats, tables: Lookup, link: int, out_values: Floats, out: Floats
 ) -> None:
     """Add Σ_i w log Ψ(±η) of each outcome to `out_values` (P,), and compute slopes as `slopes` does."""
     n, n_outcomes = eta.shape
