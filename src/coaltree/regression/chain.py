@@ -8,7 +8,8 @@ fixed.
 
 With many features (`WideChain`) nothing larger than K × K is ever formed. An iteration draws (μ, β) by a Hamiltonian
 trajectory in the coordinates of `moves.preconditioner`; then proposes leaf noise and the width σ of differences, each
-with all coefficients following, q held fixed; then, given β, tree, σ, s₀ and τ from β_jk/λ_k; then the tail parameter
+with all coefficients following, q held fixed; then moves some outcomes in the tree with their coefficients, and the
+effects of single features; then, given β, draws tree, σ, s₀ and τ from β_jk/λ_k; then the tail parameter
 ν, with λ integrated out, and λ itself; then rescales all widths against σ and τ, which leaves β unchanged.
 """
 
