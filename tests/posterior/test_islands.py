@@ -59,6 +59,8 @@ def test_combination():
     assert whole.children.shape == (9, 11, 2)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_same_bytes_wherever_they_run():
     X = np.random.default_rng(1).normal(size=(15, 3))
     one = sample(X)
