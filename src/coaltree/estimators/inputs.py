@@ -1,10 +1,9 @@
-"""What a user gave to `CoalescentClustering`: its table, checked, and how long to run, former names translated.
+"""The inputs of `CoalescentClustering`: its table, checked, and how long to run, with old argument names translated.
 
-Rows from distances: classical multidimensional scaling, and new points placed among them.
-
-With J = I − 11ᵀ/n, −½ J D J = X Xᵀ for squared distances D of centred rows X: its eigenvectors times the roots of its
+Squared distances are turned into rows by classical multidimensional scaling, and new points are placed among them. With
+J = I − 11ᵀ/n, −½ J D J = X Xᵀ for squared distances D of centred rows X: its eigenvectors times the square roots of its
 eigenvalues are rows with exactly these distances. A new point with squared distances δ to the rows has the coordinates
-X⁺ · ½(|x_i|² − δ_i), centred, in their span, and what is left of its distance lies outside.
+X⁺ · ½(|x_i|² − δ_i), centred, in their span; the rest of its distance is orthogonal to it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from coaltree.inference.learning.learn import collinear
 from coaltree.memory import check_matrix
 from coaltree.validation import check_array, check_choice, check_count
 
-# Eigenvalues below this fraction of the largest are rounding; below minus this, the matrix is not Euclidean.
+# Eigenvalues below this fraction of the largest are rounding error; below minus this, the matrix is not Euclidean.
 _ROUNDING = 1e-9
 _NEGATIVE = 1e-6
 
@@ -41,7 +40,7 @@ def embed(distances: Any, n_dimensions: int | None = None) -> Floats:
     n = len(D)
     if D.shape != (n, n) or n < 2:
         raise InputError(f"X must be a square matrix of squared distances between at least 2 rows, got {D.shape}.")
-    # The centred matrix, its eigenvectors and the work space of finding them, beside D.
+    # The centred matrix, its eigenvectors and the workspace of the decomposition, besides D.
     check_matrix(n, n, 4 * 8, "products of rows", "Pass the table itself with metric='euclidean', or fewer rows.")
     size = float(np.abs(D).max())
     if np.any(D < 0) or np.abs(np.diag(D)).max() > 1e-8 * size or np.abs(D - D.T).max() > 1e-8 * size:
@@ -85,14 +84,14 @@ def embed_new(rows: Floats, distances: Any) -> Floats:
     return points
 
 
-# Of more columns, linear combinations are not looked for.
+# With more columns, linear combinations are not looked for.
 MOST_COLLINEAR = 500
-# A column with fewer distinct values than this share of the rows has ties; of fewer rows that may be chance.
+# A column with fewer distinct values than this share of the rows has ties; with fewer rows that may be chance.
 FEW_VALUES, FEWEST_FOR_TIES = 0.7, 10
 
 
 def check_table(model: Any, X: Any) -> Floats:
-    """Return the table of numbers that a model is fitted to, (n, d); rows that stand for distances if given those."""
+    """Return the numeric table a model is fitted to, (n, d); for distances, rows that reproduce them."""
     check_choice(model.metric, "metric", ("euclidean", "precomputed"))
     if model.metric == "precomputed":
         if not (isinstance(model.covariance, str) and model.covariance == "spherical"):
@@ -109,7 +108,7 @@ def check_table(model: Any, X: Any) -> Floats:
 
 
 def notes_on(model: Any, table: Floats) -> tuple[str, ...]:
-    """Say of a table of numbers, in words, what makes its tree less to be trusted than it looks."""
+    """Describe in words what makes the tree of a numeric table less reliable than it looks."""
     if model.metric == "precomputed":
         return ()
     n, d = table.shape
@@ -120,7 +119,7 @@ def notes_on(model: Any, table: Floats) -> tuple[str, ...]:
     if len(varying) < d:
         same = listed([shown[j] for j in np.flatnonzero(spread == 0.0)])
         told.append(f"Constant, so that they tell nothing of the tree: column(s) {same}. Drop them.")
-    # Copies are equal once columns have one scale and one direction.
+    # Copies are equal once columns have the same scale and sign.
     unit = (table[:, varying] - np.nanmean(table[:, varying], axis=0)) / spread[varying]
     first = unit[np.argmax(~np.isnan(unit) & (np.abs(unit) > 1e-6), axis=0), np.arange(len(varying))]
     kept: dict[bytes, int] = {}
