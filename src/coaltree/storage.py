@@ -1,10 +1,9 @@
 """Files that hold a result: an .npz archive without pickle, with its kind, a format version and a checksum.
 
-Arrays in numpy's file format, read from untrusted bytes.
-
-`np.load` takes the shape in a header at its word: it allocates before it looks at how much there is, and a header that
-is no literal fails in as many ways as Python's parser. Here every array is exactly as large as its bytes, and every
-fault is a ValueError that completes a sentence such as "table.npy is damaged: …".
+Archives may come from untrusted sources, and `np.load` trusts the shape in an array's header: it allocates before
+checking how much data there is, and a header that is not a literal fails in as many ways as Python's parser. Here every
+array must be exactly as large as its bytes, and every fault is a ValueError that completes a sentence such as
+"table.npy is damaged: …".
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 
 def decode(data: bytes) -> npt.NDArray[Any]:
-    """Return the array of an .npy file given as bytes; ValueError if it is not one, or holds Python objects."""
+    """Return the array in an .npy file given as bytes; ValueError if it is not one, or holds Python objects."""
     stream = io.BytesIO(data)
     try:
         with warnings.catch_warnings(action="error"):
@@ -105,7 +104,7 @@ def read(path: str | os.PathLike[str], kind: str = POSTERIOR) -> dict[str, Any]:
 
 
 def write_chains(path: str | os.PathLike[str], chains: Iterable[tuple[Arrays, Any]], run: str, kind: str) -> None:
-    """Write the arrays and the JSON value of every chain of a run, whole or not at all; `run` tells it from others."""
+    """Write the arrays and JSON value of every chain of a run, whole or not at all; `run` identifies the run."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     headers = []
     for number, (parts, header) in enumerate(chains):
@@ -115,7 +114,7 @@ def write_chains(path: str | os.PathLike[str], chains: Iterable[tuple[Arrays, An
 
 
 def read_chains(path: str | os.PathLike[str], run: str, kind: str) -> list[tuple[dict[str, npt.NDArray[Any]], Any]]:
-    """Return what `write_chains` was given; ValueError if the file is damaged or of another run."""
+    """Return what `write_chains` wrote; ValueError if the file is damaged or from another run."""
     parts = read(path, kind)
     if parts.get("run") != run:
         raise InputError(
@@ -131,7 +130,7 @@ def below(parts: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def fingerprint(*parts: Any) -> str:
-    """SHA-256 of anything that decides a result: arrays to the last bit, plain values, and objects by their fields."""
+    """SHA-256 of anything that determines a result: arrays to the last bit, plain values, objects by their fields."""
     return hashlib.sha256(_describe(parts).encode()).hexdigest()
 
 
@@ -152,7 +151,7 @@ def _describe(thing: Any) -> str:
 def _pack(file: BinaryIO, contents: Arrays) -> None:
     """Write an .npz archive as `np.savez_compressed` does, but at the fastest level.
 
-    Children and times hardly shrink further at the usual one, which takes five times as long.
+    Children and times hardly shrink further at the default level, which takes five times as long.
     """
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, array in contents.items():
@@ -161,7 +160,7 @@ def _pack(file: BinaryIO, contents: Arrays) -> None:
 
 
 def _unpack(data: bytes) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of an archive by name, each checked against the sum that the archive keeps of it."""
+    """Return the arrays of an archive by name, each checked against the archive's checksum."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         needed, available = sum(part.file_size for part in archive.infolist()), available_memory()
         if available is not None and needed > available:

@@ -9,19 +9,19 @@ from typing import NamedTuple
 # no fewer and no more than these.
 MOST_MOVES = 1_200_000
 FEWEST_ITERATIONS, MOST_ITERATIONS = 150, 700
-# Share of them for warm-up: of many rows more, for their chains are short.
+# Share of them for warm-up: more with many rows, because their chains are short.
 WARMUP_SHARE, WARMUP_SHARE_OF_FEW = 2 / 3, 1 / 3
-# Trees kept, of all chains together.
+# Trees kept, over all chains together.
 N_DRAWS = 200
 N_CHAINS = 2
 GREEDY_ITERATIONS, GREEDY_WARMUP = 30, 6
-# Up to so many rows of so many columns "auto" inserts. With more columns, on real data, later rows surprise the trees
-# over earlier ones too much, and the race has the higher evidence at equal time.
+# Up to this many rows with this many columns "auto" uses insertion. With more columns, on real data, later rows are too
+# improbable under trees over earlier ones, and the race has the higher evidence at equal time.
 INSERTED = ((150, 64), (500, 16))
 
 
 class Effort(NamedTuple):
-    """Warm-up of a chain, draws of all chains together, and iterations between two draws of a chain."""
+    """Warm-up per chain, draws over all chains together, and iterations between two draws of a chain."""
 
     warmup: int
     n_draws: int
@@ -30,7 +30,7 @@ class Effort(NamedTuple):
 
     @property
     def n_iter(self) -> int:
-        """Iterations a chain."""
+        """Iterations per chain."""
         return self.warmup + self.thin * math.ceil(self.n_draws / self.n_chains)
 
 
@@ -62,8 +62,8 @@ def settle(
 def choose_merging(method: str, n: int, d: int) -> str:
     """Resolve "auto" to the sampler that merges forests with the higher log evidence (`benchmarks/evidence.md`).
 
-    Many dimensions tell early when a pair is due, and the race (smc1) uses that; with few, or few leaves, tpost
-    scatters less. The border runs along d = 64, or n d = 2048 from d = 16 on.
+    With many dimensions it is known early when a pair is due, and the race (smc1) uses that; with few, or few leaves,
+    tpost has the smaller variance. The boundary is d = 64, or n d = 2048 for d ≥ 16.
     """
     if method != "auto":
         return method
@@ -73,7 +73,8 @@ def choose_merging(method: str, n: int, d: int) -> str:
 def choose_sampler(method: str, n: int, d: int, ess_threshold: float) -> tuple[str, float]:
     """Resolve "auto" to the sampler with the higher log evidence at equal time, and to when it resamples.
 
-    That is never for the race (`benchmarks/equal_time.md`); methods that are named resample as `ess_threshold` says.
+    The race never resamples (`benchmarks/equal_time.md`); explicitly named methods resample according to
+    `ess_threshold`.
     """
     if method != "auto":
         return method, ess_threshold

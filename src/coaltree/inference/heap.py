@@ -1,4 +1,4 @@
-"""A heap of numbers, the one with the highest score first; `score` goes by number, `heap` has room for all of them."""
+"""A heap of numbers, highest score first; `score` is indexed by number, `heap` has room for all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from coaltree._compile import borrowing
 
 @borrowing
 def push(heap: Ints, score: Floats, size: int, item: int) -> int:
-    """Put a number into a heap of so many; returns how many there are now."""
+    """Put a number into a heap of the given size; returns the new size."""
     k = size
     while k > 0 and score[heap[(k - 1) // 2]] < score[item]:
         heap[k] = heap[(k - 1) // 2]
@@ -19,7 +19,7 @@ def push(heap: Ints, score: Floats, size: int, item: int) -> int:
 
 @borrowing
 def pop(heap: Ints, score: Floats, size: int) -> int:
-    """Take the best out of a heap of so many, which has one less then."""
+    """Take the best out of a heap of the given size, which then has one fewer."""
     best: int = heap[0]
     last = heap[size - 1]
     k = 0

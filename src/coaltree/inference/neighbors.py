@@ -1,17 +1,18 @@
-"""The nearest other rows of every row, by whichever of three ways suits the data.
+"""The nearest other rows of every row, by whichever of three methods suits the data.
 
-    tree      a kd-tree, exact: rows in clusters within clusters, as a coalescent makes them, or of few columns
+    tree      a kd-tree, exact: rows in nested clusters, as a coalescent generates them, or with few columns
     brute     all pairs, exact: a matrix product per block of rows
     descent   neighbours of neighbours, approximate: many rows without such clusters
 
-A kd-tree is asked for the neighbours of a few rows first, and the distances that it looks at are counted, so that the
-choice depends on the data alone and never on a clock. Copies of a row are found beforehand and searched for once: any
+A kd-tree is first queried for the neighbours of a few rows, and the distances it computes are counted, so that the
+choice depends only on the data and never on timing. Copies of a row are found beforehand and searched for once: any
 number of them would otherwise be equally near.
 
 The descent (Dong, Moses & Li 2011) starts from rows that several random trees put into the same leaf and then tries,
 round by round, the neighbours of neighbours in both directions.
 
-The nearest rows of points that are not rows themselves: where a search for their place in a tree begins.
+The nearest rows of points that are not rows themselves are found as well: the search for their place in a tree begins
+there.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from coaltree.errors import InputError
 
 Nodes = SmallInts
 
-# Up to here all pairs take no time; up to there, less than the descent.
+# Up to the first number, comparing all pairs is fast; up to the second, it takes less time than the descent.
 BRUTE_AT_ONCE, BRUTE_MOST = 2000, 20_000
-# Rows that a kd-tree is tried on, and the distances that it may look at for each: this share of all, and no more than.
+# Rows on which a kd-tree is tried, and the distances it may compute for each: this share of all, and at most this many.
 PROBES, TREE_SHARE, TREE_MOST = 32, 1 / 16, 4096
 # Products of a block of rows with all others, in bytes.
 BLOCK_BYTES = 1 << 24
@@ -42,7 +43,7 @@ ROUNDS, ENOUGH = 12, 0.01
 
 @inline
 def squared(rows: Floats, i: int, j: int) -> float:
-    """ε between two rows; four sums side by side, because one would wait for itself."""
+    """ε between two rows; four partial sums, so that additions need not wait for each other."""
     d = rows.shape[1]
     a = b = c = e = 0.0
     whole = d - d % 4
@@ -58,7 +59,7 @@ def squared(rows: Floats, i: int, j: int) -> float:
 
 @inline
 def insert(ids: Nodes, eps: Floats, j: int, e: float) -> bool:
-    """Put j into a list that is sorted by ε and then by id, unless it is full of nearer ones; whether it went in."""
+    """Insert j into a list sorted by ε and then by id, unless it is full of nearer ones; whether it was inserted."""
     k = eps.size - 1
     if e > eps[k] or (e == eps[k] and j >= ids[k]):
         return False
@@ -71,7 +72,7 @@ def insert(ids: Nodes, eps: Floats, j: int, e: float) -> bool:
 
 @kernel
 def measure(rows: Floats, found: Ints, out: Nodes, out_eps: Floats) -> None:
-    """Sort what was found for each row, without the row itself, by distances that are exact."""
+    """Sort what was found for each row, without the row itself, by exact distances."""
     for i in range(len(rows)):
         for k in range(found.shape[1]):
             if found[i, k] != i:
@@ -105,7 +106,7 @@ def by_brute_force(rows: Floats, k: int) -> tuple[Nodes, Floats]:
     """Compare all pairs."""
     n = len(rows)
     near, eps = empty_lists(n, k)
-    # The median and not the mean, which one far row can draw away from all others.
+    # The median rather than the mean, which one distant row can pull away from all others.
     centred = rows - np.median(rows, axis=0)
     norm = np.einsum("ij,ij->i", centred, centred)
     step = max(1, BLOCK_BYTES // (8 * n))
@@ -123,7 +124,7 @@ def by_brute_force(rows: Floats, k: int) -> tuple[Nodes, Floats]:
 
 
 def by_tree(rows: Floats, k: int) -> tuple[Nodes, Floats]:
-    """Ask a kd-tree."""
+    """Query a kd-tree."""
     from scipy.spatial import KDTree
 
     near, eps = empty_lists(len(rows), k)
@@ -132,7 +133,7 @@ def by_tree(rows: Floats, k: int) -> tuple[Nodes, Floats]:
 
 
 def suits_tree(rows: Floats, k: int) -> bool:
-    """Whether a kd-tree comes near few rows only when it searches."""
+    """Whether a kd-tree visits only few rows when it searches."""
     from sklearn.neighbors import KDTree
 
     n = len(rows)
@@ -142,7 +143,7 @@ def suits_tree(rows: Floats, k: int) -> bool:
 
 
 def empty_lists(n: int, k: int) -> tuple[Nodes, Floats]:
-    """Return lists with nothing in them: any row comes before the id that no row has."""
+    """Return empty lists: any row comes before the id that no row has."""
     return np.full((n, k), np.iinfo(np.int32).max, dtype=np.int32), np.full((n, k), np.inf)
 
 
@@ -234,13 +235,13 @@ def descend(rows: Floats, near: Nodes, eps: Floats, fresh: Nodes) -> int:
 
 
 def by_descent(rows: Floats, k: int) -> tuple[Nodes, Floats]:
-    """Find most of the nearest rows by way of neighbours' neighbours."""
+    """Find most of the nearest rows through neighbours of neighbours."""
     n = len(rows)
     width = min(k + SPARE, n - 1)
     # A leaf has more than `width` rows, so that every list is full from the start, and about twice that at most.
     levels = max(0, math.floor(math.log2(n / (width + 1))))
     random = np.random.default_rng(0)
-    # Rows that are near each other are put near each other in memory.
+    # Rows that are close together are put close together in memory.
     place = halve(rows, levels, random)
     rows = rows[place]
     near, eps = empty_lists(n, width)
@@ -265,7 +266,7 @@ def group_copies(rows: Floats, out: Ints) -> None:
     for i in range(n):
         h = np.uint64(0)
         for c in range(rows.shape[1]):
-            # Adding 0 makes one zero of two.
+            # Adding 0 turns −0 into +0.
             h = (h ^ np.float64(rows[i, c] + 0.0).view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
             h ^= h >> np.uint64(29)
         key[i] = h
@@ -283,7 +284,7 @@ def group_copies(rows: Floats, out: Ints) -> None:
 def spread(start: Ints, member: Ints, near: Nodes, eps: Floats, out: Nodes, out_eps: Floats) -> None:
     """From the nearest groups of copies to the nearest rows: the other copies first, then those of the next group.
 
-    Every copy begins at another member, or a few of many copies would be the neighbours of all.
+    Every copy begins at another member; otherwise a few of many copies would be the neighbours of all.
     """
     k = out.shape[1]
     for g in range(start.size - 1):
@@ -301,7 +302,7 @@ def spread(start: Ints, member: Ints, near: Nodes, eps: Floats, out: Nodes, out_
 
 
 def search(rows: Floats, k: int) -> tuple[Nodes, Floats]:
-    """Find the k nearest of rows that are all different."""
+    """Find the k nearest rows of distinct rows."""
     n = len(rows)
     if k == 0:
         return empty_lists(n, 0)
@@ -313,20 +314,20 @@ def search(rows: Floats, k: int) -> tuple[Nodes, Floats]:
 def nearest(rows: Floats, k: int) -> tuple[Nodes, Floats]:
     """Find the nearest other rows of every row.
 
-    Exact up to 20 000 rows, and beyond for rows that a kd-tree suits; else most of them are found, about 98 of 100 for
-    16 neighbours of normal rows of 16 columns. The same rows give the same answer, on any number of threads.
+    Exact up to 20 000 rows, and beyond if a kd-tree suits the rows; otherwise most are found, about 98 in 100 for 16
+    neighbours of normal rows with 16 columns. The same rows give the same answer, on any number of threads.
 
     Parameters
     ----------
     rows : array (n, d)
         At least two.
     k : int
-        How many; n − 1 if there are no more.
+        How many; at most n − 1.
 
     Returns
     -------
     index : int32 array (n, min(k, n − 1))
-        Nearest first; never the row itself, and none twice. Of many copies of a row, each has others first.
+        Nearest first; never the row itself, and none twice. Of many copies of a row, each lists different copies first.
     distance : float64 array of that shape
         Squared.
     """
@@ -350,7 +351,7 @@ def nearest(rows: Floats, k: int) -> tuple[Nodes, Floats]:
 
 @kernel
 def measure_to(points: Floats, rows: Floats, which: Ints, found: Ints, out: Nodes, out_eps: Floats) -> None:
-    """Sort what was found for some points, (B, m), by exact distances; where m = 0, look at all rows."""
+    """Sort what was found for some points, (B, m), by exact distances; if m = 0, compare with all rows."""
     m = found.shape[1]
     for b in which:
         out_eps[b] = np.inf
@@ -363,16 +364,16 @@ def measure_to(points: Floats, rows: Floats, which: Ints, found: Ints, out: Node
 
 
 def nearest_to(rows: Floats, points: Floats, k: int) -> tuple[Nodes, Floats]:
-    """Find the nearest rows of points, exactly: by a kd-tree where that suits, or else by comparing all.
+    """Find the nearest rows of points, exactly: by a kd-tree where suitable, else by comparing all.
 
     Parameters
     ----------
     rows : array (n, d)
-        Of copies of a row the first stands for all.
+        Copies of a row are represented by the first.
     points : array (B, d)
         Where to search from.
     k : int
-        How many; all different rows if there are no more.
+        How many; at most the number of distinct rows.
 
     Returns
     -------
@@ -409,7 +410,7 @@ def nearest_to(rows: Floats, points: Floats, k: int) -> tuple[Nodes, Floats]:
 
 
 def _ask_tree(rows: Floats, points: Floats, k: int) -> Ints | None:
-    """Ask a kd-tree, if there is enough to ask and it comes near few rows only when it is tried on a few points."""
+    """Query a kd-tree, if there are enough points and it visits only few rows when tried on some of them."""
     if len(rows) <= BRUTE_AT_ONCE or len(points) <= PROBES:
         return None
     from sklearn.neighbors import KDTree

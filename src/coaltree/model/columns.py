@@ -1,19 +1,19 @@
-r"""Models of columns: how what is seen in a cell follows from latent coordinates that diffuse on the tree.
+r"""Models of columns: how the contents of a cell follow from latent coordinates that diffuse on the tree.
 
-| kind | latent coordinates | what is seen |
+| kind | latent coordinates | what is observed |
 |---|---|---|
 | `continuous` | 1 | the value itself, standardised |
 | `skewed` | 1 | the value through a monotone, piecewise linear map onto normal scores |
-| `rounded` | 1 | the multiple of a step that is nearest |
+| `rounded` | 1 | the nearest multiple of a step |
 | `count` | 1 | ⌊e^z⌋ |
 | `binary` | 1 | whether z > 0 |
 | `ordinal` | 1 | the interval between cutpoints 0 = κ₁ < κ₂ < … that z lies in; L levels |
 | `categorical` | L − 1 | the largest of the L utilities V z, V the corners of a simplex |
 
-What is seen of the last three does not change if z and its cutpoints are multiplied by a number, so their coordinates
+Observations of the last three do not change if z and its cutpoints are multiplied by a number, so their coordinates
 have variance 1 per unit of time: `unit` columns. The others have a scale, and their variance is learned. The root of a
 tree has a flat prior, so locations are free and the first cutpoint is 0; gaps between cutpoints are exponential
-with mean 4/L. Latent coordinates get the leaf noise like all others.
+with mean 4/L. Latent coordinates have leaf noise like all others.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _START = 1.5
 
 
 def mean_gap(n_levels: int) -> float:
-    """Prior mean of the distance between two cutpoints: all levels together span about what rows do."""
+    """Prior mean of the distance between two cutpoints: all levels together span about the range of the rows."""
     return 4.0 / n_levels
 
 
@@ -52,19 +52,19 @@ class ColumnModel:
 
     name: str
     kind: str
-    levels: tuple[str, ...] = ()  # of unit columns; of numbers their texts
+    levels: tuple[str, ...] = ()  # of unit columns; numbers as strings
     numbers: tuple[float, ...] = ()  # the levels, where they are numbers
     centre: float = 0.0  # of standardised columns
     scale: float = 1.0
     step: float = 0.0  # of a rounded column, in its own units
     origin: float = 0.0  # one of its values
-    grid: float = 0.0  # of a number with any other model: the step that all values are multiples of, if rows share some
+    grid: float = 0.0  # of a number with any other model: the step of which all values are multiples, if some repeat
     knots: tuple[tuple[float, float], ...] = ()  # of a skewed column: value and normal score
     type: str = field(default="number")
 
     @property
     def n_levels(self) -> int:
-        """Number of levels; 0 of a column with a scale."""
+        """Number of levels; 0 for a column with a scale."""
         return len(self.levels) if self.kind in UNIT else 0
 
     @property
@@ -74,17 +74,17 @@ class ColumnModel:
 
     @property
     def n_cuts(self) -> int:
-        """Cutpoints, the first, 0, included."""
+        """Number of cutpoints, including the first, 0."""
         return self.n_levels - 1 if self.kind in (BINARY, ORDINAL) else 0
 
     @property
     def is_drawn(self) -> bool:
-        """Whether its coordinates are not seen exactly."""
+        """Whether its coordinates are not observed exactly."""
         return self.kind not in (CONTINUOUS, SKEWED)
 
     @property
     def cell(self) -> float:
-        """Width of what one value stands for, in the column's own units; 0 of texts and of values on no grid."""
+        """Width of the interval one value represents, in the column's units; 0 for levels and values on no grid."""
         return 1.0 if self.kind == COUNT else self.step or self.grid
 
     @cached_property
@@ -113,7 +113,7 @@ class ColumnModel:
         return slope
 
     def backward(self, latent: Floats) -> Floats:
-        """Undo `forward`, and round where the column does."""
+        """Invert `forward`, and round if the column does."""
         values = self.centre + self.scale * latent
         if self.kind == COUNT:
             return np.asarray(np.floor(np.exp(np.minimum(values, 700.0))), dtype=np.float64)
@@ -139,7 +139,7 @@ class ColumnModel:
         return np.asarray(np.searchsorted(cuts, latent[:, 0], side="right"), dtype=np.int64)
 
     def says(self) -> str:
-        """Tell in words what it was taken for."""
+        """Describe in words what it was taken for."""
         told = {
             CONTINUOUS: "continuous",
             SKEWED: "skewed, through normal scores",
@@ -155,7 +155,7 @@ class ColumnModel:
 class Encoded(NamedTuple):
     """A table on the scale of the latent coordinates."""
 
-    X: Floats  # (n, D): what is seen exactly, NaN where an entry is to be drawn
+    X: Floats  # (n, D): what is observed exactly, NaN where an entry is to be drawn
     start: Floats  # (n, D): where drawn entries begin, NaN where nothing is known
     lower: Floats  # (n, D): bounds of entries of rounded columns and counts, ∓∞ elsewhere
     upper: Floats
@@ -207,7 +207,7 @@ class Columns:
         return slice(int(self.first_cut[j]), int(self.first_cut[j + 1]))
 
     def encode(self, values: Floats) -> Encoded:
-        """Bring a table (n, J), of numbers and of levels by their places, onto the latent scale."""
+        """Map a table (n, J), of numbers and of levels by their indices, to the latent scale."""
         n = len(values)
         X, start = np.full((n, self.d), np.nan), np.full((n, self.d), np.nan)
         lower, upper = np.full((n, self.d), -np.inf), np.full((n, self.d), np.inf)
@@ -230,7 +230,7 @@ class Columns:
         return Encoded(X, start, lower, upper, codes)
 
     def first_cuts(self, codes: Ints) -> Floats:
-        """Cutpoints to begin with: normal scores of the shares of the levels, from 0 on, (C,)."""
+        """Initial cutpoints: normal scores of the shares of the levels, shifted to start at 0, (C,)."""
         cuts = np.zeros(int(self.first_cut[-1]))
         for j, model in enumerate(self.models):
             if model.n_cuts:
@@ -239,7 +239,7 @@ class Columns:
         return cuts
 
     def decode(self, latent: Floats, cuts: Floats) -> Floats:
-        """From coordinates (n, D) to cells (n, J): numbers, and levels by their places."""
+        """From coordinates (n, D) to cells (n, J): numbers, and levels by their indices."""
         out = np.empty((len(latent), len(self.models)))
         for j, model in enumerate(self.models):
             here = latent[:, self.coordinates(j)]
@@ -247,10 +247,10 @@ class Columns:
         return out
 
     def log_units(self, values: Floats, recorded: bool = True) -> Floats:
-        """What to add to the log density of what is seen of rows, (n,), for all numbers to be in their own units.
+        """What to add to the log density of observed rows, (n,), so that all numbers are in their own units.
 
-        Of values that are seen exactly log |dz/dx|, and minus the log of the width of cells. With `recorded`, values on
-        a grid are seen as cells whatever their model, so that models of a column can be compared.
+        For values observed exactly log |dz/dx|, and minus the log of the width for cells. With `recorded`, values on a
+        grid are treated as cells whatever their model, so that models of a column can be compared.
         """
         total = np.zeros(len(values))
         for j, model in enumerate(self.models):
@@ -264,7 +264,7 @@ class Columns:
         return total
 
     def matrix_of(self, frame: Frame) -> Floats:
-        """Return the cells of a table that has these columns, (n, J); levels by their places in the models."""
+        """Return the cells of a table that has these columns, (n, J); levels by their indices in the models."""
         named = {column.name: column for column in frame.columns}
         lacking = [name for name in self.names if name not in named]
         if lacking:
@@ -273,7 +273,7 @@ class Columns:
 
 
 def cells_of(model: ColumnModel, column: Column) -> Floats:
-    """Values of a column as a model has them; a level that the fit has not seen is refused."""
+    """Values of a column in the form the model uses; a level that was not in the fit is refused."""
     if model.kind not in UNIT:
         if column.levels:
             if column.type != "boolean":
@@ -303,7 +303,7 @@ def cells_of(model: ColumnModel, column: Column) -> Floats:
 
 
 def _piecewise(values: Floats, x: Floats, z: Floats) -> Floats:
-    """Linear between knots (x, z), and beyond them as in the first and the last piece."""
+    """Linear between knots (x, z), extrapolated beyond them from the first and the last piece."""
     inside = np.interp(values, x, z)
     below, above = (z[1] - z[0]) / (x[1] - x[0]), (z[-1] - z[-2]) / (x[-1] - x[-2])
     inside = np.where(values < x[0], z[0] + below * (values - x[0]), inside)
@@ -317,7 +317,7 @@ def _scores(codes: Ints, n_levels: int) -> Floats:
 
 
 def _starts(model: ColumnModel, codes: Ints) -> Floats:
-    """Coordinates to begin with: middles of levels on the normal scale, the first cutpoint at 0; or corners."""
+    """Initial coordinates: midpoints of levels on the normal scale, with the first cutpoint at 0; or corners."""
     if model.kind == CATEGORICAL:
         return _START * model.corners[codes]
     scores = _scores(codes, model.n_levels)
@@ -329,7 +329,7 @@ def _starts(model: ColumnModel, codes: Ints) -> Floats:
 
 
 def fitted(model: ColumnModel, values: Floats, standardise: bool = True) -> ColumnModel:
-    """Return the model of a column with what it needs to know of the table's values: centre, scale, step, knots."""
+    """Return the model of a column with what it needs from the table's values: centre, scale, step, knots."""
     known = values[~np.isnan(values)]
     if model.kind == ROUNDED:
         model = replace(model, step=model.step or grid_step(known) or 1.0, origin=float(known[0]))
@@ -353,12 +353,12 @@ def _knots(known: Floats) -> tuple[tuple[float, float], ...]:
 
 
 def shared_step(known: Floats) -> float:
-    """Return the step of the grid that all values lie on, where some of them are equal; 0 if there is none."""
+    """Return the step of the grid on which all values lie, if some of them are equal; 0 if there is none."""
     return (grid_step(known) or 0.0) if len(np.unique(known)) < len(known) else 0.0
 
 
 def grid_step(known: Floats) -> float | None:
-    """Return the power of ten that all values are multiples of, or None."""
+    """Return the power of ten of which all values are multiples, or None."""
     for power in range(3, -7, -1):
         step = 10.0**power
         if np.all(np.abs(known / step - np.rint(known / step)) < 1e-6 * np.maximum(1.0, np.abs(known / step))):

@@ -1,12 +1,12 @@
 r"""Families of Φ: what is learned about the covariance, given a tree.
 
-Given a tree the contrasts are u_k ~ N(0, Φ), k = 1 … m = n − 1, so the data enter through S = Σ u_k u_kᵀ alone,
+Given a tree the contrasts are u_k ~ N(0, Φ), k = 1 … m = n − 1, so the data enter only through S = Σ u_k u_kᵀ,
 
     log p(X | tree, Φ) = const − (m/2) log|Φ| − ½ tr(Φ⁻¹ S),
 
-and no step costs more than O(d³), whatever n is. Families of diagonal Φ, those with `diagonal_only`, need the diagonal
-of S alone: they take S as (d, d) or as that diagonal (d,), and cost O(d). A family is a prior on Φ and an MCMC kernel
-for its posterior:
+and no step costs more than O(d³), whatever n is. Families of diagonal Φ, those with `diagonal_only`, need only the
+diagonal of S: they take S as (d, d) or as that diagonal (d,), and cost O(d). A family is a prior on Φ and an MCMC
+kernel for its posterior:
 
 | family | prior (density with respect to) | update given S, m |
 |---|---|---|
@@ -19,11 +19,11 @@ for its posterior:
 | `PooledWishart` | Φ ~ IW(df + d − 1, df σ² I), σ ~ half-t(2, scale) (lower triangle of Φ, and σ) | slice, exact draw |
 | `coaltree.model.gp.GaussianProcess` | Φ = amplitude · K(θ) | slice sampling and an exact draw |
 
-IG(a, b) has density ∝ φ^(−a−1) e^(−b/φ). The default IG(0.01, 1e-10) is all but flat in log φ above 1e-10: proper, and
-negligible unless the data are that small; then pass a smaller `scale` or change the units. Flat in log φ matters: times
-and variances trade off in the likelihood, so priors of d columns add up along their common scale, and one that prefers
-small or large φ, however slightly, stretches or shrinks the tree. No prior looks at the data: `start` alone does, and
-it only says where a chain begins.
+IG(a, b) has density ∝ φ^(−a−1) e^(−b/φ). The default IG(0.01, 1e-10) is nearly flat in log φ above 1e-10: proper, and
+negligible unless the data are that small; then pass a smaller `scale` or change the units. Flatness in log φ matters:
+times and variances trade off in the likelihood, so priors of d columns add up along their common scale, and one that
+prefers small or large φ, however slightly, stretches or shrinks the tree. No prior depends on the data: only `start`
+does, and it only determines where a chain begins.
 """
 
 from __future__ import annotations

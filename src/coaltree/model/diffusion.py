@@ -38,7 +38,7 @@ class Whitened(NamedTuple):
 
 
 class Leaves(NamedTuple):
-    """What inference is given: a whitened table that is known to be right."""
+    """The input of inference: a whitened table that has been validated."""
 
     rows: Floats  # (n, d)
     noise: Floats  # (n,), in units of Φ
@@ -46,7 +46,7 @@ class Leaves(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """What the leaves below say about each node, and how each merge was paid for."""
+    """What the leaves below say about each node, and the variance of each merge."""
 
     mean: Floats  # (2n−1, d)
     variance: Floats  # (2n−1,), in units of Φ
@@ -60,7 +60,7 @@ class Messages(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """An upward pass: the messages, and what the merges say about Φ, without an array of their contrasts u."""
+    """An upward pass: the messages, and what the merges say about Φ, without an array of contrasts u."""
 
     messages: Messages
     distance: Floats  # (n−1,), ‖m_i − m_j‖²
@@ -80,7 +80,7 @@ def whiten(X: Any, covariance: Any = None) -> Whitened:
     if covariance is None:
         return Whitened(X, 0.0)
     root = root_of(check_covariance(covariance, X.shape[1]))
-    with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such by those who use it
+    with np.errstate(over="ignore"):  # overflow gives infinity, which callers refuse
         return Whitened(root.whiten(X), root.log_det)
 
 
@@ -114,7 +114,7 @@ def _pack_products(rows: Floats, norms: Floats, products: Floats, first: int, ou
         for j in range(i):
             out[start + j] = own + norms[j] - 2.0 * products[k, j]
         for j in range(i):
-            # Written so that NaN, from norms that overflow, is seen too.
+            # Written so that NaN, from norms that overflow, is caught too.
             if not out[start + j] >= _CANCELS * (own + norms[j]):
                 total = 0.0
                 for column in range(rows.shape[1]):
@@ -144,7 +144,7 @@ def pair_distances(rows: Floats) -> Floats:
 
 
 def whiten_leaves(X: Any, covariance: Any, leaf_noise: Any) -> Leaves:
-    """Whiten once, for all that follows; refuse what has no posterior."""
+    """Whiten once, for all that follows; refuse data without a proper posterior."""
     rows, log_det = whiten(X, covariance)
     noise = check_leaf_noise(leaf_noise, len(rows))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -203,7 +203,7 @@ def _sum_contrasts(children: Ints, mean: Floats, merge_variance: Floats, distanc
         for column in range(mean.shape[1]):
             sums[column] += (mean[i, column] - mean[j, column]) ** 2 / v
         distance[k] = 0.0
-        for column in range(mean.shape[1]):  # apart, because a sum in order keeps a loop from being vectorised
+        for column in range(mean.shape[1]):  # separate, because a sequential sum keeps a loop from being vectorised
             distance[k] += (mean[i, column] - mean[j, column]) ** 2
 
 
@@ -224,7 +224,7 @@ def _check_and_pass(tree: Tree, X: Any, leaf_noise: Any) -> Passed:
 
 
 def pass_up(tree: Tree, X: Floats, leaf_noise: Floats) -> Passed:
-    """Upward pass of a table and noise, (n,), that are known to be right: loops call it often."""
+    """Upward pass of a validated table and noise, (n,): loops call it often."""
     n, d = X.shape
     mean = np.empty((2 * n - 1, d))
     mean[:n] = X
@@ -242,7 +242,7 @@ def contrasts(tree: Tree, X: Any, leaf_noise: Any = 0.0) -> Floats:
 
 
 def scatter(tree: Tree, X: Any, leaf_noise: Any = 0.0, diagonal: bool = False) -> Floats:
-    """Return S = Σ_k u_k u_kᵀ, shape (d, d): all that the data and the tree say about Φ; or its `diagonal` alone, (d,).
+    """Return S = Σ_k u_k u_kᵀ, (d, d): all that the data and the tree say about Φ; or only its `diagonal`, (d,).
 
     The diagonal costs O(nd), and is all that a diagonal Φ needs.
     """
@@ -256,7 +256,7 @@ def scatter(tree: Tree, X: Any, leaf_noise: Any = 0.0, diagonal: bool = False) -
 def log_likelihood(tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any = 0.0) -> float:
     """log p(X | t, π, Φ) = Σ_k log Z_k, the density of the leaf differences.
 
-    Missing entries (NaN) are integrated out, which takes a diagonal covariance.
+    Missing entries (NaN) are integrated out, which requires a diagonal covariance.
     """
     if missing.any_missing(X):
         X = check_data(X, missing=True)
@@ -271,7 +271,7 @@ def log_likelihood(tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any =
 
 
 def log_density(tree: Tree, rows: Floats, leaf_noise: Floats) -> float:
-    """`log_likelihood` under Φ = I of a complete table and noise, (n,), that are known to be right."""
+    """`log_likelihood` under Φ = I of a complete, validated table and noise, (n,)."""
     up = pass_up(tree, rows, leaf_noise)
     v, eps = up.messages.merge_variance, up.distance
     n_merges, d = len(v), rows.shape[1]
@@ -295,7 +295,7 @@ def log_joint(
     tree : Tree
         A tree over the rows of X.
     X : array-like (n, d)
-        One row per leaf. NaN entries are integrated out, which takes a diagonal covariance.
+        One row per leaf. NaN entries are integrated out, which requires a diagonal covariance.
     covariance : array-like (d, d) or (d,), optional
         Covariance Φ of the diffusion per unit of time, or the variances of a diagonal one. Default: the identity.
     leaf_noise : float or array-like (n,)

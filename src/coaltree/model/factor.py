@@ -1,11 +1,11 @@
-r"""Φ = ΛΛᵀ + diag(ψ): a few common factors and something of its own for every column.
+r"""Φ = ΛΛᵀ + diag(ψ): a few common factors and a unique variance for every column.
 
-For tables with more columns than rows, or columns that all but repeat each other: a full matrix has d(d + 1)/2 entries
-to learn, this one d(q + 1). The prior
+For tables with more columns than rows, or with nearly collinear columns: a full matrix has d(d + 1)/2 entries to learn,
+this one d(q + 1). The prior
 
     ψ_j ~ IG(shape, scale),   Λ_jh ~ N(0, ψ_j τ_h²),   τ_h ~ half-Cauchy(1),
 
-lets factors that are not needed vanish, and is as neutral in the common scale as the others: with ψ goes Λ.
+lets unneeded factors vanish, and is as neutral in the common scale as the others: Λ scales with ψ.
 
 Contrasts u_k = Λ f_k + e_k have factors f_k ~ N(βu_k, V), β = ΛᵀΦ⁻¹, V = I − βΛ. Only Σ u fᵀ and Σ f fᵀ matter, and
 both can be drawn from S alone: with η_k ~ N(0, V) and S = E diag(e) Eᵀ of rank r, Σ u ηᵀ = E √e Z, the r rows of Z
@@ -39,7 +39,7 @@ from coaltree.model.family import (
 )
 from coaltree.validation import check_array, check_count
 
-# A column has at least this share of its variance for itself, or rounding makes Φ singular.
+# A column has at least this share of its variance as unique variance; otherwise rounding makes Φ singular.
 LEAST_SHARE = 1e-8
 
 
@@ -86,7 +86,7 @@ class Factors(CovarianceFamily):
         return State({"unique": unique, "loadings": loadings, "factor_scales": scales}, root)
 
     def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
-        """Draw what the factors were, then loadings with ψ, then their scales."""
+        """Draw the factors, then loadings with ψ, then their scales."""
         d, q = state.d, self.n_factors
         S, m = check_scatter(S, m, d)
         loadings, scales = np.asarray(state.values["loadings"]), np.asarray(state.values["factor_scales"])
@@ -128,7 +128,7 @@ class Factors(CovarianceFamily):
         return self.from_values({"unique": unique, "loadings": loadings, "factor_scales": scales}, d)
 
     def rescale(self, state: State, c: float) -> tuple[State, float]:
-        """Divide ψ by c and Λ by its root, whose density and Jacobian cancel."""
+        """Divide ψ by c and Λ by √c; the density and Jacobian of Λ cancel."""
         check_positive(c, "c")
         values = {
             "unique": np.asarray(state.values["unique"]) / c,
@@ -143,7 +143,7 @@ class Factors(CovarianceFamily):
         return self.shape * math.log(c) * len(unique) - self.scale * (c - 1.0) * float((1.0 / unique).sum())
 
     def summarise(self, states: Sequence[State]) -> State:
-        """Return the state whose Φ is nearest to the mean of all: factors may turn and change places, Φ does not."""
+        """Return the state whose Φ is nearest to the mean: factors may rotate and swap, which does not change Φ."""
         if not len(states):
             raise InputError("states must hold at least one state to summarise, got none.")
         mean = sum(state.matrix() for state in states) / len(states)

@@ -1,7 +1,7 @@
-r"""Square roots of covariance matrices: all that is ever asked of Φ, once its shape is known.
+r"""Square roots of covariance matrices: all that is ever needed of Φ, once its structure is known.
 
-A root knows how to whiten rows (x ↦ x R⁻ᵀ with Φ = R Rᵀ), log|Φ| and tr(Φ⁻¹ S). Three shapes: diagonal (O(d)),
-dense (Cholesky, O(d³)) and, on a grid, Kronecker plus noise (O(d² Σ n_j)), whose eigenvectors are its factors':
+A root can whiten rows (x ↦ x R⁻ᵀ with Φ = R Rᵀ) and give log|Φ| and tr(Φ⁻¹ S). There are three structures: diagonal
+(O(d)), dense (Cholesky, O(d³)) and, on a grid, Kronecker plus noise (O(d² Σ n_j)), with its factors' eigenvectors:
 
     Φ = V diag(e) Vᵀ,   V = V₁ ⊗ V₂ ⊗ …
 """
@@ -166,7 +166,7 @@ class KroneckerRoot:
 
     @cached_property
     def factor(self) -> Floats:
-        """Lower Cholesky factor: O(d³), and only if asked for. `whiten` does without."""
+        """Lower Cholesky factor: O(d³), and only on request. `whiten` does not need it."""
         return DenseRoot.of(self.matrix()).factor
 
     def matrix(self) -> Floats:
@@ -195,7 +195,7 @@ class KroneckerRoot:
         return self.trace_folded(fold(S, self.order, tuple(map(len, self.vectors))))
 
     def trace_folded(self, folded: Floats) -> float:
-        """tr(Φ⁻¹ S) = Σ_k (Vᵀ S V)_kk / e_k from `fold(S)`: only the diagonal is formed, by one contraction an axis."""
+        """tr(Φ⁻¹ S) = Σ_k (Vᵀ S V)_kk / e_k from `fold(S)`: only the diagonal is formed, one contraction per axis."""
         for vectors in self.vectors:
             first, second = np.triu_indices(len(vectors))
             folded = np.tensordot(folded, vectors[first] * vectors[second], axes=(0, 0))
@@ -203,7 +203,7 @@ class KroneckerRoot:
 
 
 def diagonal_of(S: Floats) -> Floats:
-    """Return the diagonal (d,) of a matrix, which may be given by it alone."""
+    """Return the diagonal (d,) of a matrix, which may be given as its diagonal."""
     return S if S.ndim == 1 else np.diag(S)
 
 
@@ -219,7 +219,7 @@ def fold(S: Floats, order: Ints, shape: tuple[int, ...]) -> Floats:
     """Rearrange a symmetric S over a grid for `KroneckerRoot.trace_folded`: once per S, whatever the eigenvectors.
 
     (Vᵀ S V)_kk = Σ S[a, b] Π_j V_j[a_j, k_j] V_j[b_j, k_j] is symmetric in each (a_j, b_j): pairs a_j ≤ b_j suffice.
-    Returns one axis a factor, of n_j (n_j + 1)/2 pairs.
+    Returns one axis per factor, of n_j (n_j + 1)/2 pairs.
     """
     n_axes = len(shape)
     folded = S[np.ix_(order, order)].reshape(shape + shape)
@@ -240,7 +240,7 @@ def kronecker_root(factors: list[Floats], noise: float, order: Ints) -> Kronecke
     for values, _ in pairs:
         eigenvalues = np.outer(eigenvalues, values).ravel()
     eigenvalues = eigenvalues + noise
-    # As Cholesky does: what rounding alone could have made positive does not count.
+    # As in Cholesky: eigenvalues that rounding alone could have made positive do not count.
     if not eigenvalues.min() > len(eigenvalues) * math.ulp(eigenvalues.max()):
         raise np.linalg.LinAlgError("Kronecker product plus noise is not positive definite")
     return KroneckerRoot(tuple(vectors for _, vectors in pairs), eigenvalues, order)

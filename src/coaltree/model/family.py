@@ -1,4 +1,4 @@
-"""The protocol of a family of Φ: its state, what a prior and its MCMC kernel must offer, and the checks they share."""
+"""The protocol of a family of Φ: its state, what a prior and its MCMC kernel must provide, and shared checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coaltree.validation import check_array, check_count
 
 Values = Mapping[str, float | Floats]
 
-# Of inverse gamma priors on variances: all but flat in log φ, and still proper.
+# Inverse gamma priors on variances: nearly flat in log φ, and still proper.
 DEFAULT_SHAPE = 0.01
 DEFAULT_SCALE = 1e-10
 
@@ -47,7 +47,7 @@ class State:
 
     @property
     def is_diagonal(self) -> bool:
-        """Whether Φ is diagonal by its family, so that nothing (d, d) is needed of it."""
+        """Whether the family makes Φ diagonal, so that nothing of size (d, d) is needed."""
         return isinstance(self.root, DiagonalRoot)
 
     def matrix(self) -> Floats:
@@ -61,7 +61,7 @@ class State:
         return np.diag(self.matrix())
 
     def compact(self) -> Floats:
-        """Φ as every function takes it: the variances (d,) if it is diagonal, else the matrix (d, d)."""
+        """Φ as every function accepts it: the variances (d,) if it is diagonal, else the matrix (d, d)."""
         return self.variances() if self.is_diagonal else self.matrix()
 
     def whiten(self, rows: Floats) -> Floats:
@@ -82,9 +82,9 @@ class State:
 
 
 class Integrated(NamedTuple):
-    """Φ, or its amplitude, integrated out, the rest of its state given: where its prior is conjugate.
+    """Φ, or its amplitude, integrated out given the rest of its state, where its prior is conjugate.
 
-    Contrasts are linear in X, so rows may be changed once for all that follows.
+    Contrasts are linear in X, so rows may be transformed once for all that follows.
     """
 
     rows: Callable[[Floats], Floats]  # X as `log_marginal` wants it
@@ -98,12 +98,12 @@ class Integrated(NamedTuple):
 class CovarianceFamily(Protocol):
     """A prior on Φ with an MCMC kernel for its posterior given S and m. Families and states are never changed.
 
-    A family of diagonal Φ says so by an attribute `diagonal_only = True`: it is then given S, and the guess it starts
-    from, as diagonals (d,), and nothing of size (d, d) is ever formed.
+    A family of diagonal Φ has an attribute `diagonal_only = True`: it then receives S, and the guess it starts from, as
+    diagonals (d,), and nothing of size (d, d) is ever formed.
     """
 
     def start(self, guess: Any) -> State:
-        """Return a place to begin, from a rough covariance such as that of the data: (d, d), or variances (d,)."""
+        """Return an initial state from a rough covariance such as that of the data: (d, d), or variances (d,)."""
         ...
 
     def from_values(self, values: Values, d: int) -> State:
@@ -115,11 +115,11 @@ class CovarianceFamily(Protocol):
         ...
 
     def integrated(self, state: State, rng: np.random.Generator) -> Integrated | None:
-        """Integrate out what has a conjugate prior, after a draw of what the state leaves out; None if nothing has."""
+        """Integrate out what has a conjugate prior, after drawing what the state leaves out; None if nothing has."""
         ...
 
     def log_prior(self, state: State) -> float:
-        """Log prior density, with respect to the measure the family names."""
+        """Log prior density, with respect to the measure stated by the family."""
         ...
 
     def sample_prior(self, d: int, rng: np.random.Generator) -> State:
@@ -129,16 +129,16 @@ class CovarianceFamily(Protocol):
     def rescale(self, state: State, c: float) -> tuple[State, float]:
         """Return the state with Φ/c and the log of (prior density ratio × Jacobian); −inf if Φ cannot be rescaled.
 
-        It is Φ's share of log acceptance for (t, s₀, Φ) → (ct, cs₀, Φ/c), which leaves the likelihood alone.
+        It is Φ's contribution to log acceptance for (t, s₀, Φ) → (ct, cs₀, Φ/c), which leaves the likelihood unchanged.
         """
         ...
 
     def log_rescale(self, state: State, c: float) -> float:
-        """Return the second part of `rescale` alone: a slice asks for it often, and for the state once."""
+        """Return only the second part of `rescale`: a slice needs it often, and the state once."""
         ...
 
     def summarise(self, states: Sequence[State]) -> State:
-        """Return one state in the middle of many: medians, or for full matrices the inverse of the mean precision."""
+        """Return a central state of many: medians, or for full matrices the inverse of the mean precision."""
         ...
 
 
@@ -215,12 +215,12 @@ def sample_inverse_gamma(shape: Any, scale: Any, rng: np.random.Generator) -> An
 
 
 def sample_gamma(shape: Any, rng: np.random.Generator, size: int | None = None) -> Any:
-    """Draw from Gamma(shape, 1): never zero, as small shapes are once in a while for want of exponents."""
+    """Draw from Gamma(shape, 1): never zero, which small shapes occasionally give by underflow."""
     return np.maximum(rng.gamma(shape, size=size), np.finfo(np.float64).tiny)
 
 
 def unchanged(X: Floats) -> Floats:
-    """Return the rows as they are."""
+    """Return the rows unchanged."""
     return X
 
 
@@ -234,7 +234,7 @@ def integrate_columns(
     log_marginal: Callable[[Floats, int], float],
     draw: Callable[[Floats, int, np.random.Generator], State],
 ) -> Integrated:
-    """Φ integrated out where Σ_k u_kj², (d,), and m are all that `log_marginal` needs of the contrasts."""
+    """Φ integrated out where `log_marginal` needs only Σ_k u_kj², (d,), and m from the contrasts."""
     return Integrated(rows, lambda u: log_marginal(np.einsum("kj,kj->j", u, u), len(u)), draw, log_marginal)
 
 

@@ -16,12 +16,11 @@ length_scale = √ℓ; being uniform in log length_scale is being uniform in log
     Columns(Matern(nu=1.5), [0]) * Columns(Matern(nu=1.5), [1]) + WhiteKernel()          axis-wise Matérn on an image
 
 The amplitude multiplies all of K, so noise levels are relative to it, and a free constant in front of the kernel would
-say the same thing twice.
+be redundant.
 
-scikit-learn kernels on some columns of the coordinates, and the grids on which their products separate.
-
-On a full grid (every combination of the columns' values once) a product of kernels of different columns is a Kronecker
-product of small matrices, one per column group, and white noise only adds to its eigenvalues.
+`Columns` restricts a kernel to some columns of the coordinates. On a full grid (every combination of the columns'
+values once) a product of kernels of different columns is a Kronecker product of small matrices, one per column group,
+and white noise only adds to its eigenvalues; this is used where it applies.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ class Columns(sk.Kernel):  # type: ignore[misc]
         return X[:, columns]
 
     def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
-        """Return the kernel on those columns, and its gradient if asked."""
+        """Return the kernel on those columns, and its gradient if requested."""
         return self.kernel(self._take(X), None if Y is None else self._take(Y), eval_gradient=eval_gradient)
 
     def diag(self, X: Any) -> Any:
@@ -102,7 +101,7 @@ class Columns(sk.Kernel):  # type: ignore[misc]
         return self.kernel.diag(self._take(X))
 
     def is_stationary(self) -> Any:
-        """Tell whether the kernel is stationary."""
+        """Return whether the kernel is stationary."""
         return self.kernel.is_stationary()
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -179,7 +178,7 @@ class Grid:
 
 
 def find_grid(kernel: Any, coordinates: Floats) -> Grid | None:
-    """Return the grid on which `kernel` separates, or None: then the dense way is always right.
+    """Return the grid on which `kernel` separates, or None: then the dense computation is always right.
 
     It separates if it is a product of `Columns` on at least two disjoint groups of columns, and constants, plus white
     noise or not, and every combination of the groups' values is the coordinate of exactly one feature.
@@ -249,7 +248,7 @@ class GaussianProcess(CovarianceFamily):
         Keep the amplitude at this value instead of learning it (then Φ cannot be rescaled).
     jitter : float
         Added to the diagonal, relative to its mean, so that smooth kernels stay positive definite in floating point.
-        S = Σ u uᵀ itself carries rounding errors of 1e-16 or so: nothing much below 1e-12 can be told from zero.
+        S = Σ u uᵀ itself has rounding errors of 1e-16 or so: nothing much below 1e-12 can be distinguished from zero.
     width : float
         First guess of a slice's length, in log units. Any is correct.
     separable : bool
@@ -283,7 +282,7 @@ class GaussianProcess(CovarianceFamily):
         if self.jitter < 0:
             raise InputError(f"jitter must not be negative, got {self.jitter:.6g}.")
         self.width = check_positive(width, "width")
-        self.kernel = clone(kernel)  # what the caller does to theirs later does not matter
+        self.kernel = clone(kernel)  # later changes to the caller's kernel do not matter
         self.names = [(each.name, each.n_elements) for each in self.kernel.hyperparameters if not each.fixed]
         self._check_kernel()
         self._check_bounds()
@@ -412,7 +411,7 @@ class GaussianProcess(CovarianceFamily):
         def half_trace(root: Root) -> float:
             if isinstance(root, KroneckerRoot) and folded is not None:
                 return 0.5 * max(root.trace_folded(folded), 0.0)
-            return 0.5 * max(root.trace_solve(S), 0.0)  # rounding may take next to nothing below zero
+            return 0.5 * max(root.trace_solve(S), 0.0)  # rounding may make a tiny value negative
 
         def log_density(root: Root | None) -> float:
             if root is None:

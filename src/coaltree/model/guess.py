@@ -30,11 +30,11 @@ from coaltree.model.columns import (
 )
 
 AUTO, IGNORE = "auto", "ignore"
-# Texts of more levels than this, and whole numbers of more values, are not guessed to be levels.
+# Strings with more levels than this, and whole numbers with more values, are not guessed to be levels.
 MOST_LEVELS, MOST_ORDINAL = 25, 12
 # No column may have more levels than this, even if the user asks for it.
 MOST_CATEGORIES = 200
-# A grid matters where so many of its steps or fewer make the standard deviation, and rows share values.
+# A grid matters if the standard deviation is at most this many of its steps, and rows share values.
 COARSE = 50.0
 SKEW = 2.0
 FEWEST_FOR_SKEW = 20
@@ -112,7 +112,7 @@ def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", standardi
 
 
 def _summary(models: list[ColumnModel]) -> list[str]:
-    """Say what columns were taken for, those of a kind together."""
+    """Describe what columns were taken for, grouped by kind."""
     said: dict[str, list[str]] = {}
     for model in models:
         key = model.says() if model.kind == ROUNDED else model.kind
@@ -121,7 +121,7 @@ def _summary(models: list[ColumnModel]) -> list[str]:
 
 
 def _model(column: Column, told: str | None, distinct: Floats, n: int) -> tuple[ColumnModel | None, str]:
-    """Return a model that knows its kind, or None if the column is of no use, and a remark."""
+    """Return a model with its kind, or None if the column is of no use, and a remark."""
     name = column.name
     kind = told or _guess(column, distinct, n)
     if kind is None:
@@ -154,7 +154,7 @@ def _model(column: Column, told: str | None, distinct: Floats, n: int) -> tuple[
 
 
 def _guess(column: Column, distinct: Floats, n: int) -> str | None:
-    """Kind of a column by its type and values; None if it has too many texts to be of use."""
+    """Kind of a column by its type and values; None if it has too many distinct strings to be of use."""
     if column.type == BOOLEAN or len(distinct) == 2:
         return BINARY
     if column.type == ORDERED:
@@ -187,7 +187,7 @@ def _skewness(known: Floats) -> float:
 
 
 def _placed(model: ColumnModel, column: Column, distinct: Floats) -> tuple[ColumnModel, Floats]:
-    """Give a unit column its levels, those that occur, and return its cells as places in them."""
+    """Give a unit column its levels, those that occur, and return its cells as indices into them."""
     if model.kind not in UNIT:
         return model, column.values
     codes = np.searchsorted(distinct, column.values).astype(np.float64)

@@ -1,4 +1,4 @@
-r"""Gaussian messages along a tree: the one rule by which two meet, and passes up and down.
+r"""Gaussian messages along a tree: the one rule by which two are combined, and passes up and down.
 
 A message N(m, s Φ) is what some leaves say about a point of the tree; along a branch of length b it becomes
 N(m, (s + b) Φ). Where N(x, α Φ) and N(y, β Φ) meet, with v = α + β and ω = α/v, they are together
@@ -30,7 +30,7 @@ def meet(var_x: float, var_y: float) -> tuple[float, float, float]:
 
 @borrowing
 def weigh(var_x: float, var_y: float) -> tuple[float, float, float]:
-    """As `meet`, with x's weight 1 − ω: whole passes round that way, and the same seed is to give the same bytes."""
+    """As `meet`, with x's weight 1 − ω: whole passes round this way, and the same seed must give the same bytes."""
     if var_x == math.inf:
         return math.inf, 0.0, var_y
     if var_y == math.inf:
@@ -49,7 +49,7 @@ def blend(x: Floats, i: int, y: Floats, j: int, share: float, out: Floats, k: in
 
 @borrowing
 def squared_distance(x: Floats, i: int, y: Floats, j: int) -> float:
-    """|x_i − y_j|² of two rows, by four sums that need not wait for each other."""
+    """|x_i − y_j|² of two rows, by four independent partial sums."""
     sum_0 = sum_1 = sum_2 = sum_3 = 0.0
     whole = x.shape[1] - x.shape[1] % 4
     for k in range(0, whole, 4):
@@ -69,7 +69,7 @@ def squared_distance(x: Floats, i: int, y: Floats, j: int) -> float:
 
 @kernel
 def pass_up(children: Ints, times: Floats, mean: Floats, variance: Floats, merge_variance: Floats) -> None:
-    """Messages of all merges, in the order of time, from those of the leaves, which are filled in; v by the way."""
+    """Messages of all merges, in time order, from those of the leaves, which are already filled in; v as well."""
     n, n_own = times.size + 1, variance.shape[1]
     for k in range(times.size):
         i, j = children[k]
@@ -92,8 +92,7 @@ def pass_down(
     """From messages to variances of the nodes given all leaves, like `variance`, and values, (size, 2n−1, d).
 
     `out_nodes` has N(0, Φ) noise to begin with, for joint draws, or zeros, for means. Given its parent a node is
-    N(m + ω (z_parent − m), ω · branch · Φ), where ω is what it takes over of its parent: all of it where the leaves
-    below say nothing.
+    N(m + ω (z_parent − m), ω · branch · Φ), where ω is the weight of its parent: 1 where the leaves below say nothing.
     """
     root, d, n_own = parents.size - 1, mean.shape[1], variance.shape[1]
     for node in range(root, -1, -1):

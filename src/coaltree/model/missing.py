@@ -1,13 +1,13 @@
-r"""Missing entries (NaN): what the observed ones say, exactly where Φ is diagonal and by augmentation where it is full.
+r"""Missing entries (NaN): integrated out exactly where Φ is diagonal, drawn by data augmentation where it is full.
 
-Columns are independent if Φ is diagonal, so each has messages of its own, N(m_cj, s_cj φ_j), and a leaf without an
+Columns are independent if Φ is diagonal, so each has its own messages, N(m_cj, s_cj φ_j), and a leaf without an
 entry says nothing: s = ∞. A merge of two clusters that both have something to say in column j makes a contrast there,
 
     u_kj = (m_1j − m_2j) / √v_kj ~ N(0, φ_j),
 
 and that is the whole likelihood: missing entries are integrated out. Under a full Φ they are drawn instead, in turn
-with the values of the internal nodes: given those, an entry depends on its parent and on the observed part of its row
-alone.
+with the values of the internal nodes: given those, an entry depends only on its parent and on the observed part of its
+row.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Imputed(NamedTuple):
 
 
 def any_missing(X: Any) -> bool:
-    """Whether a table of numbers has NaN; what is no such table is left for other checks to refuse."""
+    """Whether a numeric table has NaN; anything else is left for other checks to refuse."""
     array = np.asarray(X)
     return array.dtype.kind == "f" and bool(np.isnan(array).any())
 
@@ -93,7 +93,7 @@ def impute_columns(tree: Tree, X: Floats, variances: Floats, leaf_noise: Floats,
 def sample_columns(
     tree: Tree, X: Floats, variances: Floats, leaf_noise: Floats, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Draw the values of all nodes, (2n−1, d), and what would be seen at the leaves, (n, d), given X with NaN."""
+    """Draw the values of all nodes, (2n−1, d), and the observations at the leaves, (n, d), given X with NaN."""
     return _draw_columns(tree, X, variances, leaf_noise, rng)[:2]
 
 
@@ -105,7 +105,7 @@ def _draw_columns(
     expected, drawn = nodes = np.zeros((2, 2 * n - 1, d))
     drawn[:] = rng.standard_normal(drawn.shape) * np.sqrt(variances)
     messages.pass_down(tree.parents(), tree.node_times(), up.mean, up.variance, np.empty_like(up.variance), nodes)
-    # A node is the true value of its leaf; an entry would have been seen with noise.
+    # A node is the true value of its leaf; an entry would have been observed with noise.
     seen = drawn[:n] + np.sqrt(leaf_noise)[:, None] * rng.standard_normal((n, d)) * np.sqrt(variances)
     return drawn, seen, expected
 

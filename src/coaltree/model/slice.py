@@ -1,7 +1,7 @@
 """Slice sampling of one variable: stepping out and shrinkage (Neal 2003, *Annals of Statistics* 31).
 
-In Python, with a generator, and for kernels, with a stream. There the log density is compiled too, and takes its
-parameters in one tuple: `log_density(x, given)`.
+There is a Python version, with a generator, and one for kernels, with a stream. In the latter the log density is
+compiled too, and takes its parameters in one tuple: `log_density(x, given)`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def slice_step(
 
 
 def compiled_slice(log_density: Any) -> tuple[Any, Any]:
-    """Make two functions for kernels, which move x once, from `log_density(x, given)`, which is compiled.
+    """Make two functions for kernels, each of which moves x once, from a compiled `log_density(x, given)`.
 
     The first, (given, x, log density there, low, high, stream), tries all of [low, high] at first, and returns the new
     x and its log density. The second, (given, x, lower, upper, stream), begins with an interval of length 1 that steps

@@ -64,7 +64,7 @@ def draw_between(centre: Floats, spread: Floats, low: Floats, high: Floats, stat
     """Draw N(centre, spread²) between low and high, entry by entry, (n,)."""
     for i in range(out.size):
         a, b = (low[i] - centre[i]) / spread[i], (high[i] - centre[i]) / spread[i]
-        if not a < b:  # the interval is but rounding wide
+        if not a < b:  # the interval is no wider than rounding
             out[i] = low[i]
             continue
         z = centre[i] + spread[i] * standard_between(a, b, state_stream)
@@ -96,9 +96,9 @@ def log_between(low: float, high: float) -> float:
 
 @inline
 def log_largest(mean: Floats, level: int, spread: float) -> float:
-    """log P(the utility of a level is the largest), of independent normal ones with these means and one deviation.
+    """log P(the utility of a level is the largest), for independent normals with these means and a common deviation.
 
-    Given its own the others are independent: a one-dimensional integral of a log-concave function, by Gauss–Hermite
+    Given its own, the others are independent: a one-dimensional integral of a log-concave function, by Gauss–Hermite
     around its mode. Newton's steps towards the mode cannot overshoot, as the slope is convex.
     """
     at, curvature = 0.0, 1.0
@@ -130,7 +130,7 @@ def log_largest(mean: Floats, level: int, spread: float) -> float:
 
 @kernel
 def largest_probabilities(mean: Floats, spread: Floats, out: Floats) -> None:
-    """Probability of every level to have the largest utility, (n, L); utilities have these means (n, L)."""
+    """Probability that each level has the largest utility, (n, L); utilities have these means (n, L)."""
     for i in range(len(mean)):
         for level in range(mean.shape[1]):
             out[i, level] = math.exp(log_largest(mean[i], level, spread[i]))
@@ -138,7 +138,7 @@ def largest_probabilities(mean: Floats, spread: Floats, out: Floats) -> None:
 
 @kernel
 def log_levels(centre: Floats, spread: Floats, codes: Ints, cuts: Floats, first: int, last: int) -> float:
-    """Sum of log P(level) over rows whose level is between `first` and `last`; cuts (L − 1,) part the levels."""
+    """Sum of log P(level) over rows whose level is between `first` and `last`; cuts (L − 1,) separate the levels."""
     total = 0.0
     for i in range(codes.size):
         level = codes[i]

@@ -1,8 +1,9 @@
 r"""Families of Φ where some coordinates have variance 1: those of binary, ordinal and categorical columns.
 
-What is seen of such a column does not depend on the scale of its coordinates, so it is set to 1 per unit of time.
-`UnitDiagonal` is "spherical" or "diagonal" with the others learned. `UnitWishart` is a full matrix with ones on part of
-its diagonal: the prior of `HuangWand`, whose standard deviations are flat in their logarithm, seen at those ones.
+Observations of such a column do not depend on the scale of its coordinates, so their variance is set to 1 per unit of
+time. `UnitDiagonal` is "spherical" or "diagonal" with the others learned. `UnitWishart` is a full matrix with ones on
+part of its diagonal: the prior of `HuangWand`, whose standard deviations are flat in their logarithm, restricted to
+those ones.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class UnitDiagonal(CovarianceFamily):
         return self._wrap(self.inner.from_values(values, self.n_free) if self.n_free else None)
 
     def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
-        """Draw the variances that are learned."""
+        """Draw the learned variances."""
         if not self.n_free:
             return state
         counts = np.asarray(m)[~self.unit] if np.ndim(m) else m
@@ -62,7 +63,7 @@ class UnitDiagonal(CovarianceFamily):
         return self._wrap(self.inner.update(self._inside(state), sums[~self.unit], counts, rng))
 
     def integrated(self, state: State, rng: np.random.Generator) -> Integrated | None:
-        """Integrate out the variances that are learned; the others enter as they are."""
+        """Integrate out the learned variances; the others enter unchanged."""
         if not self.n_free:
             return None
         inside = self.inner.integrated(self._inside(state), rng)
@@ -77,7 +78,7 @@ class UnitDiagonal(CovarianceFamily):
         )
 
     def log_prior(self, state: State) -> float:
-        """Log density of the variances that are learned."""
+        """Log density of the learned variances."""
         return self.inner.log_prior(self._inside(state)) if self.n_free else 0.0
 
     def sample_prior(self, d: int, rng: np.random.Generator) -> State:
@@ -85,7 +86,7 @@ class UnitDiagonal(CovarianceFamily):
         return self._wrap(self.inner.sample_prior(self.n_free, rng) if self.n_free else None)
 
     def rescale(self, state: State, c: float) -> tuple[State, float]:
-        """Divide them by c; the ones stay, and their coordinates are scaled instead, by who calls."""
+        """Divide them by c; the ones stay, and the caller scales their coordinates instead."""
         if not self.n_free:
             return state, 0.0
         inside, log_ratio = self.inner.rescale(self._inside(state), c)
@@ -128,7 +129,7 @@ class UnitWishart(CovarianceFamily):
         return self.inner.from_values(values, d)
 
     def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
-        """Draw Φ with a free diagonal, as `inner` does; `normalised` is for who can scale coordinates with it."""
+        """Draw Φ with a free diagonal, as `inner` does; `normalised` is for callers that can rescale coordinates."""
         return self.inner.update(state, S, m, rng)
 
     def integrated(self, state: State, rng: np.random.Generator) -> None:
@@ -154,12 +155,12 @@ class UnitWishart(CovarianceFamily):
         return self.rescale(state, c)[1]
 
     def summarise(self, states: Sequence[State]) -> State:
-        """Take the middle of `inner`, scaled."""
+        """Take the central state of `inner`, scaled."""
         return self.normalised(self.inner.summarise(states))[0]
 
 
 def unit_family(covariance: Any, unit: Bools) -> CovarianceFamily:
-    """Return the family that `covariance` names for coordinates of which some have variance 1."""
+    """Return the family named by `covariance` for coordinates some of which have variance 1."""
     family = as_family(covariance, None, len(unit))
     if not unit.any():
         return family

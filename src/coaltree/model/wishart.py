@@ -1,14 +1,14 @@
-"""Full covariance matrices: inverse Wishart, and Huang and Wand's with a learned scale.
+"""Full covariance matrices: inverse Wishart, Huang and Wand's with learned scales, and one with a single learned width.
 
 IW(df, Ψ) has density ∝ |Φ|^(−(df + d + 1)/2) exp(−½ tr(Ψ Φ⁻¹)) with respect to the lower triangle of Φ.
 
-Full covariance with one learned width: an inverse Wishart whose scale is drawn with it.
+`PooledWishart` has one learned width, an inverse Wishart whose scale is drawn with it:
 
     σ ~ half-t(2, scale),   Φ | σ ~ IW(df + d − 1, df σ² I).
 
-Every feature has the same prior, Φ_kk ~ IG(df/2, df σ²/2), and together they say what σ is. `HuangWand` gives each
-feature a width of its own and lets it be as small as it likes: where data are weak, features then lose all variance,
-and intervals with it. Here none can fall far below σ, while the heavy tail leaves room for a few that are far above.
+Every feature has the same prior, Φ_kk ~ IG(df/2, df σ²/2), and together they determine σ. `HuangWand` gives each
+feature its own width, which may be arbitrarily small: where data are weak, features then lose all variance, and
+intervals become too narrow. Here none can fall far below σ, while the heavy tail leaves room for a few far above it.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ class Full(Linear):
     def summarise(self, states: Sequence[State]) -> State:
         """Invert the mean precision.
 
-        It is always positive definite, follows any linear change of the features, is finite where the mean of Φ is not,
-        and minimises the posterior mean of KL(N(0, Φ̂) ‖ N(0, Φ)). For IW(df, Ψ) it is Ψ/df, between mode and mean.
+        It is always positive definite, equivariant under linear maps of the features, finite where the mean of Φ is
+        not, and minimises the posterior mean of KL(N(0, Φ̂) ‖ N(0, Φ)). For IW(df, Ψ) it is Ψ/df, between the mode and
+        the mean.
         """
         if not len(states):
             raise InputError("states must hold at least one state to summarise, got none.")
@@ -103,7 +104,7 @@ class Full(Linear):
 
 @dataclass(frozen=True, eq=False)
 class InverseWishart(Full):
-    """Φ ~ IW(df, Ψ), of mean Ψ/(df − d − 1).
+    """Φ ~ IW(df, Ψ), with mean Ψ/(df − d − 1).
 
     `scale` is Ψ as a (d, d) matrix, or a number times the identity; it has no sensible default (see `HuangWand`).
     `df` must exceed d − 1; None is d + 2, for which the mean is Ψ.
@@ -161,10 +162,10 @@ class HuangWand(Full):
     well above those of the data is as good as another: the default 1e5 is the authors'. A number, or one per column.
 
     Their shape is ½, half-t standard deviations, flat below `scale`. Here that would not be neutral: d flat standard
-    deviations together pull Φ up by c^(d/2), and times and leaf noise down with it, for only their priors hold the
+    deviations together pull Φ up by c^(d/2), and times and leaf noise down with it, since only their priors fix the
     common scale. The default shape makes log σ flat instead.
 
-    The a_k are integrated out of the state and of `log_prior`, and drawn anew within each update.
+    The a_k are integrated out of the state and of `log_prior`, and redrawn within each update.
 
     A proper prior, so n ≤ d is allowed; but a full Φ then overfits. A constant column has no posterior.
     """
@@ -229,7 +230,7 @@ class HuangWand(Full):
 
 
 def _check_independent(S: Floats, m: int) -> None:
-    """Refuse columns that are constant or follow from others: the posterior of their covariance is improper."""
+    """Refuse columns that are constant or determined by others: the posterior of their covariance is improper."""
     variances = np.diag(S)
     if m > 0 and not np.all(variances > 0):
         raise InputError(
@@ -284,8 +285,8 @@ def sample_half_t(scale: float, rng: np.random.Generator) -> float:
 class PooledWishart(Full):
     """Φ | σ ~ IW(df + d − 1, df σ² I) with σ ~ half-t(2, scale); values are Φ and σ, densities are of both.
 
-    `df` says how much alike features are: Φ_kk is about σ², within a factor that 1/χ²_df allows, and correlations have
-    a standard deviation near (df + d)^(−½). Any `scale` near or above the truth does.
+    `df` says how similar features are: Φ_kk is about σ², up to a factor distributed as df/χ²_df, and correlations have
+    a standard deviation near (df + d)^(−½). Any `scale` near or above the truth will do.
     """
 
     df: float = 10.0

@@ -1,8 +1,8 @@
-"""A tree with what the posterior says of its clades, in the comments that FigTree and BEAST's tools read.
+"""A tree with what the posterior says about its clades, in comments that FigTree and BEAST's tools read.
 
-Every merge carries `[&posterior=…,posterior_error=…,height=…,height_mean=…,height_median=…,height_95%_HPD={…,…}]`: the
-support of its clade and the Monte Carlo error of that, its own time, and the mean, the median and the shortest interval
-of the clade's merge time among the trees that hold it.
+Every merge has `[&posterior=…,posterior_error=…,height=…,height_mean=…,height_median=…,height_95%_HPD={…,…}]`: the
+support of its clade with its Monte Carlo error, its own time, and the mean, the median and the shortest interval of the
+clade's merge time among the trees that contain it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from coaltree.validation import check_fraction
 
 
 def clade_notes(posterior: TreePosterior, tree: Tree, level: float = 0.95, digits: int = 6) -> list[str]:
-    """One comment a merge of `tree`; clades that no tree of the posterior holds have only support and height.
+    """One comment per merge of `tree`; clades in no tree of the posterior have only support and height.
 
     With a single tree in the posterior there is only the height: one tree has neither support nor spread.
     """

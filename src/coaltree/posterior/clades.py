@@ -1,9 +1,9 @@
 """Clades across weighted trees: identity, support, credibility, merge times.
 
 A clade is recognised by a 64-bit fingerprint and a 64-bit check: every leaf has two random words, and those of a clade
-are the sums of its leaves' words modulo 2⁶⁴ (Zobrist hashing). Fingerprints choose the place in a table; clades with
-equal fingerprints are one only if their checks are equal too, so a collision of fingerprints, which among C clades has
-probability C² 2⁻⁶⁵, is seen and excluded. Two different clades are taken for one only if both words collide: among C
+are the sums of its leaves' words modulo 2⁶⁴ (Zobrist hashing). Fingerprints determine the place in a table; clades with
+equal fingerprints are the same only if their checks are equal too, so a collision of fingerprints, which among C clades
+has probability C² 2⁻⁶⁵, is detected and resolved. Two different clades are confused only if both words collide: among C
 clades with probability below C² 2⁻¹²⁹, which is 10⁻²³ for a thousand trees of a hundred thousand leaves.
 
 Everything here takes O(M n) steps and memory for M trees of n leaves.
@@ -21,11 +21,11 @@ from coaltree._compile import inline, kernel
 from coaltree.errors import InputError
 from coaltree.posterior.diagnostics import effective_sizes
 
-# The keys are a hash function, not a sample: they are fixed so that every run numbers clades alike.
+# The keys are a hash function, not a sample: they are fixed so that every run numbers clades in the same way.
 _KEY_SEED = 0xC0A1
-# Sums of weights are exact to rounding; supports closer than this are the same number.
+# Sums of weights are exact up to rounding; supports closer than this are equal.
 ROUNDING = 1e-10
-# Clades whose draws are looked at together, to bound memory.
+# Clades whose draws are processed together, to bound memory.
 _CLADES_AT_ONCE = 1000
 
 
@@ -38,7 +38,7 @@ class NumberedClades(NamedTuple):
 
 
 class HeldTimes(NamedTuple):
-    """The merge times of W clades in the trees that hold them, in rising order: clade w has those from start[w] on."""
+    """The merge times of W clades in the trees that contain them, ascending: those of clade w begin at start[w]."""
 
     start: Ints  # (W + 1,)
     time: Floats
@@ -46,7 +46,7 @@ class HeldTimes(NamedTuple):
 
 
 def leaf_keys(n_leaves: int, bits: int = 64) -> Words:
-    """Two random words per leaf, (n, 2), the same in every run; of the first only the highest `bits` bits vary."""
+    """Two random words per leaf, (n, 2), the same in every run; only the highest `bits` bits of the first vary."""
     keys = np.random.default_rng(_KEY_SEED).integers(0, 2**64, size=(n_leaves, 2), dtype=np.uint64)
     keys[:, 0] <<= np.uint64(64 - bits)
     return keys
@@ -73,7 +73,7 @@ def clades_in(children: npt.ArrayLike, tree: npt.ArrayLike) -> SmallInts:
 
 
 def as_merges(children: npt.ArrayLike) -> Ints:
-    """View children as kernels take them: contiguous and, so that one compiled version serves all, read-only."""
+    """View children as kernels expect them: contiguous and, so that one compiled version serves all, read-only."""
     given = np.asarray(children)
     if given.size >= 2**32:
         raise InputError(f"children hold {given.size // 2} merges: fewer than 2³¹ can be numbered, take fewer trees.")
@@ -95,8 +95,8 @@ def support_in(found: SmallInts, weights: Floats) -> Floats:
 def effective_draws(found: SmallInts, weights: Floats, n_chains: int) -> Floats:
     """How many independent trees the M weighted ones are worth for each clade of one tree, (n−1,).
 
-    Of `n_chains` chains of draws, one after the other in `found` by `clades_in`, by the dependence of their draws; of
-    trees that are no chains (0) by their weights alone.
+    For `n_chains` chains of draws, one after the other in `found` by `clades_in`, from the autocorrelation of their
+    draws; for trees that are not chains (0), from their weights alone.
     """
     n_trees, n_clades = found.shape
     size = np.full(n_clades, 1.0 / float(np.sum(weights**2)))
@@ -138,7 +138,7 @@ def held_times(found: SmallInts, times: Floats, weights: Floats) -> HeldTimes:
 
 
 def means(held: HeldTimes) -> Floats:
-    """Weighted mean of the merge times of each clade, (W,); NaN for clades that no tree holds."""
+    """Weighted mean of the merge times of each clade, (W,); NaN for clades in no tree."""
     clade = np.repeat(np.arange(len(held.start) - 1), np.diff(held.start))
     total, share = (np.bincount(clade, each, len(held.start) - 1) for each in (held.weight * held.time, held.weight))
     with np.errstate(invalid="ignore"):
@@ -146,7 +146,7 @@ def means(held: HeldTimes) -> Floats:
 
 
 def quantiles(held: HeldTimes, shares: npt.ArrayLike) -> Floats:
-    """Quantiles of the merge times of each clade, (W, len(shares)); NaN for clades that no tree holds.
+    """Quantiles of the merge times of each clade, (W, len(shares)); NaN for clades in no tree.
 
     The quantile q is the earliest time at which the weight of the trees up to it reaches a share q of the clade's.
     """
@@ -158,7 +158,7 @@ def quantiles(held: HeldTimes, shares: npt.ArrayLike) -> Floats:
 
 @inline
 def find(table: SmallInts, words: Words, fingerprint: np.uint64, check: np.uint64) -> np.int64:
-    """Where the clade with these words is in the table; if it is not there, the free place that it would take."""
+    """Where the clade with these words is in the table; if absent, the free place it would take."""
     last = np.uint64(len(table) - 1)
     place = np.int64(fingerprint & last)
     while table[place] >= 0:
@@ -223,7 +223,7 @@ def _sum_weights(ids: SmallInts, weights: Floats, n_clades: int) -> Floats:
 
 @kernel
 def _in_trees(ids: SmallInts, first: int, last: int) -> Floats:
-    """Whether each tree holds the clades first … last − 1: 0 or 1, (M, last − first)."""
+    """Whether each tree contains the clades first … last − 1: 0 or 1, (M, last − first)."""
     there = np.zeros((len(ids), last - first))
     for m in range(len(ids)):
         for number in ids[m]:
@@ -293,7 +293,7 @@ def shortest_intervals(start: Ints, time: Floats, weight: Floats, level: float) 
         needed = (level - 1e-12) * weight[start[w] : start[w + 1]].sum()
         end, held, shortest = start[w], 0.0, np.inf
         for first in range(start[w], start[w + 1]):
-            # `end` is the first place behind the interval; from late starts on there is not enough weight left.
+            # `end` is the first place after the interval; from late starts there is not enough weight left.
             while held < needed and end < start[w + 1]:
                 held += weight[end]
                 end += 1

@@ -1,12 +1,11 @@
 """Pairs of leaves across weighted trees: when they merge, and whether they share a cluster.
 
-All pairs take O(M n²) steps and (n, n) numbers. Pairs that are asked for take no more than the trees: a tree is cut
-once for co-clustering, and the merge that joins two leaves is found by jumping along heavy paths, O(log n) per pair.
+All pairs take O(M n²) steps and (n, n) numbers. Selected pairs need no more memory than the trees: a tree is cut once
+for co-clustering, and the merge that joins two leaves is found by jumping along heavy paths, O(log n) per pair.
 
-Who shares a cluster, for any number of rows: of chosen rows, and on average within clusters and between.
-
-`TreePosterior.coclustering` is an (n, n) matrix. What is asked of it where rows are many takes O(n) for each tree: the
-cut of a tree is one label per row, and the table of labels against labels counts the pairs.
+With many rows, where the (n, n) matrix of `TreePosterior.coclustering` is too large, co-clustering is computed for
+selected rows, and its mean within and between clusters, in O(n) per tree: the cut of a tree is one label per row, and
+the cross-table of two labellings counts the pairs.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ def share_of_pairs(children: Ints, weights: Floats, n_clusters: int, pairs: Ints
 def mean_ancestor_times(tree: Ints, children: Ints, times: Floats, weights: Floats) -> Floats:
     """Weighted mean time at which each clade of `tree` (n−1, 2) has one ancestor, in all trees, (n−1,).
 
-    In a tree that does not hold the clade this is the first merge that has all of its leaves, so a clade is never later
-    than one that contains it.
+    In a tree that does not contain the clade this is the first merge that has all of its leaves, so a clade is never
+    later than one that contains it.
     """
     return _mean_ancestor_times(as_merges(tree[None])[0], as_merges(children), times, weights)
 
@@ -60,14 +59,14 @@ def mean_ancestor_times(tree: Ints, children: Ints, times: Floats, weights: Floa
 def pair_sums(children: Ints, values: npt.ArrayLike) -> Floats:
     """Sum over trees the value of the merge that joins each pair of leaves, (n, n), zero on the diagonal.
 
-    `values` (M, S) is for the first S merges; later ones count nothing. With weight × time this is the mean
+    `values` (M, S) is for the first S merges; later ones count as zero. With weight × time this is the mean
     cophenetic matrix, with the weights up to the cut the probability of sharing a cluster. Two leaves meet at
     the latest merge among the gaps between them in a drawing of the tree: O(M n²).
     """
     return _sum_over_trees(*_draw(as_merges(children)), np.array(values, dtype=np.float64, order="C"))
 
 
-# ---- kernels for pairs that are asked for
+# ---- kernels for selected pairs
 
 
 @inline
@@ -227,7 +226,7 @@ def restrict(children: Ints, times: Floats, rows: Ints) -> tuple[Ints, Floats]:
     return kept, kept_times
 
 
-MOST_PAIRED = 2_000  # rows of which all pairs are looked at; of more, a sample stands for them
+MOST_PAIRED = 2_000  # rows for which all pairs are used; beyond that, a sample represents them
 N_SAMPLED = 400
 
 
@@ -241,13 +240,13 @@ def cut_labels(children: Ints, n_clusters: int) -> Ints:
 
 
 def separated(labels: Ints) -> Ints:
-    """Labels in which every outlier, −1, is a cluster of its own, numbered after the others."""
+    """Labels in which every outlier, −1, is a separate cluster, numbered after the others."""
     apart = labels < 0
     return np.where(apart, labels.max() + np.cumsum(apart), labels)
 
 
 def spread_rows(order: Ints, labels: Ints, most: int = N_SAMPLED) -> Ints:
-    """About `most` of the leaves, in the order given: of each cluster its share, evenly spread, and two at least.
+    """About `most` of the leaves, in the order given: a share of each cluster, evenly spread, and at least two.
 
     Parameters
     ----------
@@ -256,7 +255,7 @@ def spread_rows(order: Ints, labels: Ints, most: int = N_SAMPLED) -> Ints:
     labels : array (n,)
         Cluster of every leaf, 0, 1, …
     most : int
-        How many to choose; where there are more than half as many clusters, every k-th leaf whatever its cluster.
+        How many to choose; if there are more than half as many clusters, every k-th leaf whatever its cluster.
     """
     n = len(order)
     if n <= most:

@@ -63,7 +63,7 @@ class ConsensusTree:
         return len(self.support)
 
     def clades(self) -> Bools:
-        """Membership matrix (C, n): which leaves each clade holds."""
+        """Membership matrix (C, n): which leaves each clade contains."""
         n = self.n_leaves
         check_matrix(n + self.n_clades, n, 1, "the leaves of every clade", "Follow `parents` instead.")
         member = np.zeros((n + self.n_clades, n), dtype=np.bool_)
@@ -100,7 +100,7 @@ def majority_consensus(
     names: tuple[str, ...] | None,
     threshold: float,
 ) -> ConsensusTree:
-    """Tree of the clades held by more than half of the weight, and by at least `threshold` of it.
+    """Tree of the clades that have more than half of the weight, and at least `threshold` of it.
 
     Clades with support above one half are pairwise compatible, so they always form a tree; 1.0 gives the
     strict consensus.
@@ -129,8 +129,8 @@ def majority_consensus(
 def _nest(children: Ints, ids: SmallInts, number: SmallInts, n_kept: int) -> tuple[SmallInts, SmallInts]:
     """Parent (−1 for the root) and size of every leaf, 0 … n−1, and kept clade, n …; clade c is n + number[c], or −1.
 
-    Two clades with more than half of the weight each are both in some tree, and all that are kept are compatible: so
-    the parent of a clade is the smallest of its nearest kept ancestors in the trees that hold it. O(M n).
+    Two clades with more than half of the weight each are both in some tree, and all kept clades are compatible: so
+    the parent of a clade is the smallest of its nearest kept ancestors in the trees that contain it. O(M n).
     """
     n_trees, n_merges, _ = children.shape
     n = n_merges + 1

@@ -1,8 +1,8 @@
-"""Whether chains have forgotten where they began: the numbers, one set of thresholds, and what to say in plain words.
+"""Whether chains have forgotten where they began: the numbers, one set of thresholds, and a verdict in plain words.
 
-Numbers of a chain (log joint, scale, noise) are judged by ArviZ's split R-hat and effective sample sizes. Trees are
+Scalars of a chain (log joint, scale, noise) are judged by ArviZ's split R-hat and effective sample sizes. Trees are
 judged by their clades: the supports that each chain gives to the same clade should agree, and the draws of a clade
-(there or not) have an effective size as well. The many coefficients of a regression are judged together
+(present or not) have an effective size as well. The many coefficients of a regression are judged together
 (`judge_coefficients`).
 """
 
@@ -19,18 +19,18 @@ from coaltree._arrays import Floats
 from coaltree.posterior.clades import clade_ids, support_of_clades
 from coaltree.posterior.diagnostics import FEWEST, effective_size, effective_sizes, r_hat
 
-# Beyond these a run is said not to have converged.
+# Beyond these a run is reported as not converged.
 MOST_R_HAT = 1.1
 FEWEST_DRAWS = 30.0
 MOST_DIFFERENCE = 0.1
-# Of this many draws and more, if they are worth less than this share of independent ones, clades are said to be stuck.
+# With at least this many draws, clades are reported as stuck if the draws are worth less than this share of them.
 TELLING, STUCK = 100, 0.05
-# Clades that some chain gives at least this support are compared, and the effective size of so many is looked at.
+# Clades to which some chain gives at least this support are compared; effective sizes are computed for this many.
 NOTEWORTHY, MOST_CLADES = 0.1, 200
-# Of thousands of coefficients a few always look bad by chance: a share of them may exceed MOST_R_HAT, none this; and
-# R-hat of few draws says nothing.
+# Of thousands of coefficients a few always look bad by chance: this share of them may exceed MOST_R_HAT, but none this
+# value; with fewer draws than this R-hat is uninformative.
 TOLERATED, HIGHEST_R_HAT, FEWEST_KEPT = 0.05, 1.4, 200
-# Numbers that are judged; what else is in a trace is for plots.
+# Scalars that are judged; the rest of a trace is for plots.
 JUDGED = ("log_joint", "log_scale", "leaf_noise")
 
 
@@ -101,7 +101,7 @@ class Convergence(NamedTuple):
 
     @classmethod
     def from_dict(cls, parts: Mapping[str, Any] | None) -> Convergence | None:
-        """Return what `as_dict` told."""
+        """Rebuild from what `as_dict` returned."""
         if parts is None:
             return None
 
@@ -156,7 +156,7 @@ def compare_supports(children: npt.NDArray[Any], n_chains: int) -> tuple[float, 
 
 
 def _clade_ess(children: npt.NDArray[Any], n_chains: int) -> float:
-    """Median effective size of clades that are neither always nor hardly ever there; of evenly chosen ones if many."""
+    """Median effective size of clades neither always nor hardly ever present; of an even selection if many."""
     ids = clade_ids(children)
     support = support_of_clades(ids, np.full(len(ids), 1.0 / len(ids)))
     uncertain = np.flatnonzero((support >= NOTEWORTHY) & (support <= 1.0 - NOTEWORTHY))
@@ -169,10 +169,10 @@ def _clade_ess(children: npt.NDArray[Any], n_chains: int) -> float:
 
 
 def judge_coefficients(ratio: Floats, size: Floats, names: Sequence[str], n_draws: int) -> tuple[bool, str]:
-    """Whether chains may be relied on, and the sentence that says so: the same in Python, terminal and report.
+    """Whether chains can be relied on, and the sentence that says so: the same in Python, terminal and report.
 
     `ratio` and `size` (P, …) are R-hat and bulk effective sizes of the coefficients of outcomes with these names, NaN
-    of those that were not fitted; `n_draws` is the number of kept draws of a chain.
+    for those that were not fitted; `n_draws` is the number of kept draws per chain.
     """
     seen = np.isfinite(ratio)
     if n_draws < FEWEST_KEPT or not seen.any():

@@ -1,4 +1,4 @@
-"""How much a chain of dependent draws is worth, and chains as ArviZ takes them."""
+"""How much a chain of dependent draws is worth, and chains in ArviZ's format."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from scipy.fft import next_fast_len
 from coaltree._arrays import Floats
 from coaltree.errors import InputError
 
-# Fewer draws than this tell nothing about how they depend on each other.
+# Fewer draws than this say nothing about their autocorrelation.
 FEWEST = 8
 
 
 def _per_column(draws: Floats, measure: Callable[[Floats], Any]) -> Any:
-    """Measure draws (C, I), a number, or (C, I, …), an array (…); NaN for columns that do not tell."""
+    """Measure draws (C, I), a number, or (C, I, …), an array (…); NaN for uninformative columns."""
     flat = np.asarray(draws, dtype=np.float64).reshape(*draws.shape[:2], -1)
     out = np.full(flat.shape[2], math.nan)
     finite = np.isfinite(flat).all(axis=(0, 1))
@@ -62,7 +62,7 @@ def effective_sizes(draws: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         correlation = 1.0 - (within - covariance) / whole
     correlation[0] = 1.0
-    # Geyer: sums of neighbours as long as they are positive, and never rising.
+    # Geyer: sums of neighbours as long as they are positive, and made non-increasing.
     pairs = correlation[: half // 2 * 2].reshape(half // 2, 2, n_quantities).sum(axis=1)
     pairs[np.logical_or.accumulate(~(pairs > 0.0), axis=0)] = 0.0
     time = np.maximum(2.0 * np.minimum.accumulate(pairs, axis=0).sum(axis=0) - 1.0, 1.0 / math.log10(total))
@@ -90,7 +90,7 @@ def effective_sample_size(x: npt.ArrayLike) -> Any:
     Parameters
     ----------
     x : array-like (m,) or (m, …)
-        Draws in order, along the first axis; each further entry is a chain of its own.
+        Draws in order, along the first axis; each further entry is a separate chain.
 
     Returns
     -------

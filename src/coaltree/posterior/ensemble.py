@@ -131,8 +131,7 @@ class TreePosterior:
     def sample(self, size: int, random_state: RandomState = None) -> TreePosterior:
         """Draw `size` trees independently, by weight: a posterior of equally weighted trees.
 
-        It is no better than the weighted trees it is drawn from: its own `ess` counts repeats as if they were
-        independent.
+        It is no better than the weighted trees it is drawn from: its `ess` counts repeats as if they were independent.
         """
         size = check_count(size, "size", at_least=1)
         chosen = as_generator(random_state).choice(len(self), size=size, p=self.weights)
@@ -195,7 +194,7 @@ class TreePosterior:
         return clades.as_probability(together)
 
     def _check_all_pairs(self, instead: str) -> None:
-        # The sums, their transpose added, and what is made of them: three matrices at a time.
+        # The sums, their transpose added, and the result: three matrices at a time.
         check_matrix(self.n_leaves, self.n_leaves, 3 * 8, "all pairs of leaves", instead)
 
     # ---- clades
@@ -208,16 +207,16 @@ class TreePosterior:
     def support_error(self, tree: Tree) -> Floats:
         """Monte Carlo error of `clade_support(tree)`, (n−1,): how far supports may move with another seed.
 
-        Draws of a chain depend on each other, and chains may disagree: of a clade they are worth S independent ones
-        (its effective sample size; of clades that are in all or none of the trees the median of the others'). The error
-        is the standard deviation of Beta(1 + S p, 1 + S (1 − p)), what S draws tell of a share, and so not zero where
-        all draws agree. It says nothing of whether the model is right.
+        Draws of a chain depend on each other, and chains may disagree: for a clade they are worth S independent draws
+        (its effective sample size; for clades in all or none of the trees, the median of the others). The error is the
+        standard deviation of Beta(1 + S p, 1 + S (1 − p)), the posterior of a share given S draws, so it is not zero
+        where all draws agree. It does not say whether the model is right.
         """
         support = self.clade_support(tree)
         size = clades.effective_draws(self._find_clades(tree), self.weights, int(self.info.get("n_chains", 0)))
         yes, no = 1.0 + size * support, 1.0 + size * (1.0 - support)
         error = np.sqrt(yes * no / (size + 3.0)) / (size + 2.0)
-        error[-1] = 0.0  # the root is no estimate
+        error[-1] = 0.0  # the root is not estimated
         return error
 
     def time_intervals(self, tree: Tree, level: float = 0.9) -> Floats:
@@ -241,12 +240,12 @@ class TreePosterior:
         return self[int(tied[np.argmax(self.log_joint[tied])])]
 
     def point_tree(self) -> Tree:
-        """Tree made of all draws: of the trees whose every clade was seen, the highest product of clade supports.
+        """Tree made from all draws: the highest product of clade supports among trees all of whose clades were seen.
 
-        Its clades need not have been seen in one tree, so it is at least as credible as `mcc_tree`, and two runs show
-        nearly the same tree where their best draws differ. A merge time is the mean over all trees of the time at which
-        the clade's leaves have one ancestor. O(M n), without an (n, n) matrix. Splits that tie go to the tree with the
-        highest joint density.
+        Its clades need not have been seen in one tree, so it is at least as credible as `mcc_tree`, and two runs give
+        nearly the same tree even if their best draws differ. A merge time is the mean over all trees of the time at
+        which the clade's leaves have one ancestor. O(M n), without an (n, n) matrix. Ties between splits go to the tree
+        with the highest joint density.
 
         References
         ----------
@@ -259,7 +258,7 @@ class TreePosterior:
     def mean_tree(self, linkage: Literal["average", "complete", "single", "ward"] = "average") -> Tree:
         """Tree of the posterior mean merge times: scipy's linkage of `cophenetic()`.
 
-        It is made of all trees, where `mcc_tree` picks one of them, and is the steadier the more the trees differ.
+        It uses all trees, whereas `mcc_tree` picks one of them, and is the more stable when the trees differ a lot.
 
         Parameters
         ----------
@@ -305,7 +304,7 @@ class TreePosterior:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TreePosterior:
-        """Read what `save` wrote; ValueError if the file is foreign, damaged or of a newer format."""
+        """Read what `save` wrote; ValueError if the file is foreign, damaged or in a newer format."""
         contents: dict[str, Any] = storage.read(path)
         try:
             return cls(**contents)
@@ -364,7 +363,7 @@ def _check(post: TreePosterior) -> None:
 
 
 def _batches(n_trees: int, n_leaves: int) -> Iterator[slice]:
-    """Trees a few at a time, so that what checking them needs is small beside them."""
+    """Trees a few at a time, so that checking them needs little extra memory."""
     step = max(1, 1_000_000 // n_leaves)
     return (slice(first, first + step) for first in range(0, n_trees, step))
 

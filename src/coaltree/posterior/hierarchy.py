@@ -1,39 +1,39 @@
-"""The tree that is shown, and its flat clusters: made of all draws, by the mean times at which rows merge.
+"""The tree that is shown, its flat clusters and its outliers: made from all draws, by mean merge times of rows.
 
 Let T_ij be the posterior mean of the time at which rows i and j merge. A partition costs
 
     loss = Σ_c 1/|c| Σ_{i<j in c} T_ij²,
 
-small if clusters hold rows that merge early, whatever their number of rows; the mean over all draws is what makes two
+which is small if clusters hold rows that merge early, whatever their number of rows; averaging over all draws makes two
 runs agree. Ward's linkage lowers the number of clusters from n to 1 with the least rise of the loss in every step, and
-so gives a nested partition for every k, and a tree. Outliers (`posterior.outliers`) are left out of it and join the
-finished tree one by one, nearest first: else each would be a cluster of its own. The merge time of a clade is the mean
-over all draws of the time at which its rows have one ancestor.
+so gives a nested partition for every k, and a tree. Outliers (see below) are left out of it and join the finished tree
+one by one, nearest first; otherwise each would be a separate cluster. The merge time of a clade is the mean over all
+draws of the time at which its rows have one ancestor.
 
-All pairs of n rows are too many for large n. Beyond MOST_ROWS, the point tree (`posterior.point`) is cut into so many
-groups; one row of each stands for it in T, with the weight of all, and inside a group the point tree is kept.
+All pairs of n rows are too many for large n. Beyond MOST_ROWS, the point tree (`posterior.point`) is cut into that many
+groups; one row of each represents it in T, with the weight of all, and inside a group the point tree is kept.
 
-Of a single tree, built and not drawn, the mean is the tree itself, which is kept: its clusters are split from the root
-down, the split that lowers Σ_c 1/|c| Σ t_ij most going first.
+For a single tree, built rather than drawn, the mean is the tree itself, which is kept: its clusters are split from the
+root down, starting with the split that lowers Σ_c 1/|c| Σ t_ij most.
 
-Rows that fit nowhere: more of them are still alone, when few lineages are left, than the coalescent would have.
+Outliers are rows that fit nowhere: when few lineages are left, more rows are still alone than the coalescent predicts.
 
-Follow a tree of Kingman's coalescent of n leaves back to where k lineages are left: all ways to share n leaves among k
-ordered lineages, one at least for each, are equally likely (Kingman 1982). So s of the lineages are single leaves with
+Follow a tree of Kingman's coalescent of n leaves back to where k lineages are left: all ways to divide n leaves among k
+ordered lineages, at least one for each, are equally likely (Kingman 1982). So s of the lineages are single leaves with
 probability
 
     C(k, s) C(n−k−1, k−s−1) / C(n−1, k−1),
 
-and k(k−1)/(n−1) are expected. For a few k, up to MOST_LEFT of n, the rows that are alone are counted; where so many are
-least probable, and that probability is below RARE, they are outlying in this tree. The probability of a row to be an
-outlier is the posterior probability of that. It depends on the shapes of the trees alone, so no scale has to be set and
-one cell of a million counts no more than any other far row. Of 2/RARE rows or fewer a single row is never an outlier.
-Two to MOST_TOGETHER rows that join a clade with at least half of all rows only then are outlying, too, if such merges
-are rare: 2n / N(N+1) clades of N < n leaves are expected and one of n, each split into sides of 1 … N−1 leaves with
-equal probability, so that r Σ_{M ≥ N} c_M merges of N leaves or more have a side of r or fewer, with
-c_M = 2n / M(M+1) · 2/(M−1) and c_n = 2/(n−1); fewer than RARE_GROUP must be expected. More rows are a cluster.
+and k(k−1)/(n−1) are expected. For a few k, up to MOST_LEFT of n, the rows that are alone are counted; at the k where
+their number is least probable, if that probability is below RARE, they are outliers in this tree. The outlier
+probability of a row is the posterior probability of that. It depends only on the shapes of the trees, so no scale has
+to be set and one cell of a million counts no more than any other distant row. With 2/RARE rows or fewer a single row is
+never an outlier. Two to MOST_TOGETHER rows that join only that late a clade with at least half of all rows are outliers
+too, if such merges are rare: 2n / N(N+1) clades of N < n leaves are expected and one of n, each split into sides of
+1 … N−1 leaves with equal probability, so that r Σ_{M ≥ N} c_M merges of N leaves or more have a side of r or fewer,
+with c_M = 2n / M(M+1) · 2/(M−1) and c_n = 2/(n−1); fewer than RARE_GROUP must be expected. More rows are a cluster.
 
-Outliers hide others, so rows that are left are looked at again until no more are found.
+Outliers hide others, so the remaining rows are searched again until no more are found.
 A single tree has no others to average over and is held to more: the probability at k is multiplied by k²/4.
 """
 
@@ -60,14 +60,14 @@ from coaltree.tree import Tree, as_index
 RARE, RARE_GROUP = 0.03, 0.1
 MOST_TOGETHER = 4
 MOST_LEFT = 0.15
-# Outliers have this probability to be one, or more, and are no more than this share of the rows.
+# Outliers have at least this outlier probability, and are at most this share of the rows.
 LIKELY, MOST_OUTLIERS = 0.5, 0.25
 # Ratio of the numbers of lineages at which rows that are alone are counted.
 _STEP = 1.2
 
 
 def outlier_probability(children: Ints, weights: Floats) -> Floats:
-    """Posterior probability of each row to be an outlier, (n,), from merges (M, n−1, 2) and weights (M,). O(M n)."""
+    """Posterior probability that each row is an outlier, (n,), from merges (M, n−1, 2) and weights (M,). O(M n)."""
     merges = as_merges(children)
     rows = np.arange(merges.shape[1] + 1)
     probability = np.zeros(len(rows))
@@ -75,7 +75,7 @@ def outlier_probability(children: Ints, weights: Floats) -> Floats:
         found = as_probability(_of_all(merges, weights))
         stay = found < LIKELY
         if len(rows) < len(probability) and stay.sum() < (1.0 - MOST_OUTLIERS) * len(probability):
-            return probability  # of so many that they are what the table is made of
+            return probability  # so many that they make up the table
         probability[rows] = np.maximum(probability[rows], found)
         if stay.all() or stay.sum() < 2:
             return probability
@@ -84,7 +84,7 @@ def outlier_probability(children: Ints, weights: Floats) -> Floats:
 
 
 def find_outliers(probability: Floats) -> Bools:
-    """Which rows are outliers; none if so many seem to be that they are what the table is made of."""
+    """Which rows are outliers; none if so many seem to be that they make up the table."""
     apart = probability >= LIKELY
     return apart if apart.mean() <= MOST_OUTLIERS else np.zeros_like(apart)
 
@@ -177,7 +177,7 @@ class Hierarchy(NamedTuple):
 
     tree: Tree
     order: Ints  # (m−1,): the merges between the m rows that are no outliers, the first to be undone first
-    outlier: Floats  # (n,): probability to be an outlier
+    outlier: Floats  # (n,): probability of being an outlier
 
     @property
     def is_outlier(self) -> Bools:
@@ -200,7 +200,7 @@ class Hierarchy(NamedTuple):
 
 
 def make_hierarchy(posterior: TreePosterior) -> Hierarchy:
-    """Make the tree of all draws and the order of its cuts: O(M n log n + M g²), g the lesser of n and MOST_ROWS."""
+    """Make the tree of all draws and the order of its cuts: O(M n log n + M g²), g the smaller of n and MOST_ROWS."""
     used = posterior.weights > 0.0
     children, times, weights = posterior.children, posterior.times, posterior.weights
     if not used.all():
@@ -238,9 +238,9 @@ def _groups(posterior: TreePosterior, apart: Bools) -> tuple[Ints, Ints]:
 
 
 def _link(merges: Ints, times: Floats, weights: Floats, lower: Ints, group_of: Ints) -> tuple[Ints, Floats]:
-    """All merges (n−1, 2), children first, and by how much those between rows that are no outliers raise the loss.
+    """All merges (n−1, 2), children first, and by how much those between rows that are not outliers raise the loss.
 
-    First those inside groups, then Ward's of groups, then those of outliers, which have no rise.
+    First those inside groups, then Ward's merges of groups, then those of outliers, which have no rise.
     """
     n, outliers, kept = len(group_of), np.flatnonzero(group_of < 0), np.flatnonzero(group_of >= 0)
     _, first, sizes = np.unique(group_of[kept], return_index=True, return_counts=True)
@@ -289,7 +289,7 @@ def _heads(children: Ints, undone: Bools) -> Ints:
 
 @kernel
 def ward(state_squared: Floats, state_size: Floats) -> tuple[Ints, Floats]:
-    """Ward's linkage of weighted points: merges (g−1, 2) by rising cost, and their costs, (g−1,).
+    """Ward's linkage of weighted points: merges (g−1, 2) by increasing cost, and their costs, (g−1,).
 
     From squared distances (g, g) and weights (g,), both overwritten. A merge of A and B costs
     |A||B| / (|A| + |B|) times the squared distance of their centres. Nearest neighbours are followed until two are each

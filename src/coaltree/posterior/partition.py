@@ -1,16 +1,16 @@
-r"""How many clusters, and how certain each assignment is: how much earlier rows merge with their own than with others.
+r"""How many clusters, and how certain each assignment is: how much earlier rows merge within than between clusters.
 
 In one draw let a_i be the mean time at which row i merges with the other rows of its cluster and b_i the mean time at
 which it merges with the rows of the nearest other cluster. Its silhouette is (b_i − a_i) / max(a_i, b_i), in [−1, 1]; 0
-for a row alone. The score of k clusters (`posterior.hierarchy`) is the mean over rows that are no outliers and over
-draws. One cluster is the answer if no score reaches LEAST: rows of one normal cloud have about 0.1, for their trees
-differ from draw to draw. Else it is the fewest clusters that miss the highest score, s, by no more than TIED (1 − s):
-groups of clusters and their parts often score alike. What each draw alone would choose is the posterior of the number
-of clusters.
+for a row alone. The score of k clusters (`posterior.hierarchy`) is the mean over rows that are not outliers and over
+draws. The answer is one cluster if no score reaches LEAST: rows of one normal cloud score about 0.1, because their
+trees differ from draw to draw. Otherwise it is the fewest clusters whose score is within TIED (1 − s) of the highest,
+s: groups of clusters and their parts often score alike. The choices that each draw alone would make are the posterior
+of the number of clusters.
 
-A single tree, built and not drawn, agrees with itself and tells of no doubt: even one cloud has high silhouettes by its
-times. There distances between the rows of the table take the place of times, and the score is how much the silhouette
-exceeds that of N_CLOUDS trees, built and cut in the same way, of as many rows of one normal cloud.
+A single tree, built rather than drawn, agrees with itself and expresses no uncertainty: even one cloud has high
+silhouettes by its times. There distances between the rows of the table replace times, and the score is how much the
+silhouette exceeds that of N_CLOUDS trees, built and cut in the same way, over as many rows of one normal cloud.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from coaltree.posterior.hierarchy import OUTLIER, Hierarchy, hierarchy_of_one
 from coaltree.tree import Tree
 
 MOST_CLUSTERS = 30
-# Score that two clusters or more must reach, of draws and of a single tree.
+# Score that two or more clusters must reach, for draws and for a single tree.
 LEAST, LEAST_OF_ONE = 0.25, 0.1
-# Differences to the highest score that do not count, as a share of what that is short of one.
+# Differences from the highest score that do not count, as a share of one minus that score.
 TIED = 0.15
 LEVEL = 0.9
-# Rows of all draws together beyond which some draws, spread evenly over the weight, stand for all.
+# Rows over all draws together beyond which some draws, spread evenly over the weight, represent all.
 MOST_LEAVES = 2_000_000
-# Of a single tree: rows whose distances are looked at, rows of a cloud, clouds.
+# For a single tree: rows whose distances are used, rows of a cloud, clouds.
 MOST_COMPARED, MOST_IN_CLOUD, N_CLOUDS = 1000, 500, 5
 # Clusters whose rows are counted at once.
 _BLOCK = 32
-# Mean times of clusters that are the same but for rounding.
+# Mean times of clusters closer than this are the same up to rounding.
 _ROUNDING = 1e-9
 
 
@@ -62,7 +62,7 @@ class ClusterScores(NamedTuple):
         return {1: self.least, **dict(zip(self.n_clusters.tolist(), self.score.tolist(), strict=True))}
 
     def posterior(self) -> dict[int, float]:
-        """Probability by number of clusters, of those that have some."""
+        """Probability by number of clusters, where it is positive."""
         return {k: share for k, share in enumerate(self.probability.tolist(), start=1) if share > 0.0}
 
 
@@ -80,9 +80,9 @@ def score_clusters(
     posterior : TreePosterior
         The draws; one tree if it was built.
     hierarchy : Hierarchy
-        What `make_hierarchy` made of them.
+        Made from them by `make_hierarchy`.
     table : array (n, d), optional
-        The whitened rows, for a single tree; without them it is taken for one cluster.
+        The whitened rows, for a single tree; without them it is treated as one cluster.
     grow : callable, optional
         With `table`: what built its tree, to build those of clouds without clusters, (rows, d) → Tree.
     most_clusters : int
@@ -153,7 +153,7 @@ def _excess(hierarchy: Hierarchy, table: Floats, numbers: Ints, grow: Callable[[
 
 
 def _by_distance(hierarchy: Hierarchy, table: Floats, numbers: Ints) -> Floats:
-    """Mean silhouette of each cut by Euclidean distances; of many rows, of some at even steps along the tree, (K,)."""
+    """Mean silhouette of each cut by Euclidean distances; with many rows, for some evenly spaced ones, (K,)."""
     codes, owner = _nested(hierarchy, numbers)
     rows = hierarchy.tree.leaf_order()
     rows = rows[codes[rows] != OUTLIER]
@@ -169,8 +169,8 @@ def cluster_probability(posterior: TreePosterior, labels: npt.ArrayLike, outlier
     """Probability that each row belongs to its cluster, (n,).
 
     The share of the posterior in which the row merges, on average, earlier with the other rows of its cluster than with
-    those of any other cluster; clusters that tie share it. One for a row alone in its cluster. For a row without one,
-    label −1, the probability to be an outlier. O(M n k) steps.
+    those of any other cluster; tied clusters share it. One for a row alone in its cluster. For a row without one,
+    label −1, the probability of being an outlier. O(M n k) steps.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def cluster_probability(posterior: TreePosterior, labels: npt.ArrayLike, outlier
     labels : array-like of int (n,)
         Cluster of each row, 0 …, or −1.
     outlier : array (n,), optional
-        Probability of each row to be an outlier; one if not given.
+        Probability that each row is an outlier; one if not given.
     """
     given = np.asarray(labels)
     if given.shape != (posterior.n_leaves,) or given.dtype.kind not in "iu":

@@ -1,4 +1,4 @@
-r"""One tree made of all trees of a posterior: the most probable tree of its conditional clade distribution.
+r"""One tree made from all trees of a posterior: the most probable tree of its conditional clade distribution.
 
 Among all binary trees whose clades were seen in the posterior, whether or not in one tree, take the one with the
 highest product of clade supports (CCD0-MAP of Berling et al. 2025; after Höhna & Drummond 2012 and Larget 2013). With
@@ -6,9 +6,9 @@ best(A) the highest log product over trees of the clade A,
 
     best(A) = log support(A) + max over splits A = B ∪ C of best(B) + best(C),   best(leaf) = 0,
 
-over clades by rising size. A split counts if B and C were seen, together or not. Those that some tree has made are all
-tried. So are all others where there are at most FEW distinct clades; beyond that, those into a near descendant and the
-rest, in SEARCHES trees that hold A: a clade c two or three merges below A, where A without c was seen elsewhere. The
+over clades by increasing size. A split counts if B and C were seen, together or not. All splits made by some tree are
+tried. So are all others if there are at most FEW distinct clades; beyond that, those into a near descendant and the
+rest, in SEARCHES trees that contain A: a clade c two or three merges below A, where A without c was seen elsewhere. The
 rest is looked up by the difference of the words of A and c. No sampled tree has a higher product. O(M n) steps.
 """
 
@@ -24,7 +24,7 @@ from coaltree.tree import Tree
 
 FEW = 5000
 SEARCHES = 2
-# Differences of log products that are no differences.
+# Differences of log products below this are ignored.
 _ROUNDING = 1e-11
 
 
@@ -93,7 +93,7 @@ def _sort_merges(children: Ints, order: Ints) -> tuple[Ints, SmallInts]:
 def _weigh(
     left: int, right: int, clade: int, n: int, log_support: Floats, state_best: Floats, state_split: SmallInts
 ) -> None:
-    """Take the split of a clade into two nodes, leaves or n + clade, if it is better than what is known."""
+    """Take the split of a clade into two nodes, leaves or n + clade, if it is better than the best so far."""
     value = 0.0
     if left >= n:
         value += state_best[left - n] + log_support[left - n]
@@ -156,14 +156,14 @@ def _choose_splits(
         for merge in own:
             m, k = divmod(merge, n_merges)
             clade = ids[m, k]
-            # Only then, so that what some tree has made wins ties.
+            # Only then, so that splits made by some tree win ties.
             if exhaustive and seen[clade] > 0:
                 seen[clade] = 0
                 for node in range(n):
                     _weigh_rest(node, clade, n, words, table, keys, log_support, best, split)
                 for i in range(n_smaller):
                     _weigh_rest(n + smaller[i], clade, n, words, table, keys, log_support, best, split)
-            elif 2 <= seen[clade] < 2 + SEARCHES:  # what one tree alone has seen is not worth a search
+            elif 2 <= seen[clade] < 2 + SEARCHES:  # a clade seen in only one tree is not worth a search
                 seen[clade] += 1
                 _weigh_near(m, k, children, ids, words, table, keys, log_support, best, split)
         if exhaustive:

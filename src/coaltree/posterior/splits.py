@@ -3,8 +3,8 @@ r"""Which columns set the two sides of a split apart, and how certain that is.
 Given a tree and coordinates, each side of a merge has a message about the value of its own top node, N(m, s Φ). In
 coordinate j the sides differ by δ = m₁ − m₂, known within √((s₁ + s₂) Φ_jj), so the sign is right with probability
 Φ_N(|δ| / √((s₁ + s₂) Φ_jj)). Numbers are standardised and latent coordinates have the size of a standard deviation, so
-columns can be compared by |δ|. Of a categorical column, the utility of the level that differs most is taken. All is
-averaged over draws of the latent coordinates.
+columns can be compared by |δ|. For a categorical column, the utility of the level that differs most is used. Everything
+is averaged over draws of the latent coordinates.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from coaltree.model.columns import CATEGORICAL, Columns
 from coaltree.model.diffusion import pass_up
 from coaltree.tree import Tree
 
-# Draws of latent coordinates that are looked at.
+# Draws of latent coordinates that are used.
 MOST_DRAWS = 20
 
 
 class Apart(NamedTuple):
-    """For every merge of a tree the columns in which its sides differ most, the most first, all (n−1, top)."""
+    """For every merge of a tree, the columns in which its sides differ most, in descending order, all (n−1, top)."""
 
     column: Ints
     size: Floats  # |δ|, about in standard deviations of the column
@@ -90,7 +90,7 @@ class Shares:
             return np.asarray(found / found.sum() if self.columns.models[j].n_levels else found[:1] / found[1])
 
     def says(self, left: int, right: int, j: int) -> str:
-        """Tell in words how two clades differ in column j."""
+        """Describe in words how two clades differ in column j."""
         model, a, b = self.columns.models[j], self.of(left, j), self.of(right, j)
         if np.isnan(a).any() or np.isnan(b).any():
             return "missing on one side"

@@ -1,4 +1,4 @@
-"""A model that travels: all that is needed to score patients elsewhere, in one file without a row of a patient.
+"""A portable model: everything needed to score patients elsewhere, in one file without patient-level data.
 
 The file holds the definitions of outcomes and inclusion, the rules of cohort and windows, codes and factors, the draws
 of coefficients, the tree, and versions. It is an archive of arrays and JSON, without pickle. Applied to other records,
@@ -66,7 +66,7 @@ class TravellingModel:
     features : FeatureConfig
         What is counted.
     index : IndexConfig, optional
-        Codes of the index event, if thresholds were those.
+        Codes of the index event, if thresholds were index events.
     factors : CodeFactors
         From counts to regressors.
     arrays : dict
@@ -141,7 +141,7 @@ class TravellingModel:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Codes that the model knows, without windows."""
+        """Codes the model uses, without their windows."""
         labels = (*self.factors.codes_, *self.factors.extra_names_)
         return tuple(sorted({bare_code(label) for label in labels} - {"age", "female"}))
 
@@ -197,7 +197,7 @@ class TravellingModel:
 
 
 def _model_arrays(fit: dict[str, npt.NDArray[Any]], factor: Floats, shift: Floats) -> dict[str, npt.NDArray[Any]]:
-    """The one place that knows how the regression is kept: its posterior mean, its draws, its tree.
+    """The one place that knows how the regression is stored: its posterior mean, its draws, its tree.
 
     Coefficients are those of regressors × factor + shift.
     """
@@ -209,7 +209,7 @@ def _model_arrays(fit: dict[str, npt.NDArray[Any]], factor: Floats, shift: Float
 
 
 def _plain(settings: Any) -> dict[str, Any]:
-    """Return settings as JSON has them."""
+    """Return settings as JSON values."""
     return {
         key: value.isoformat() if isinstance(value, datetime.date) else value
         for key, value in dataclasses.asdict(settings).items()
@@ -231,7 +231,7 @@ SCORES = "scores.parquet"
 
 @dataclass(frozen=True, eq=False)
 class Application:
-    """What came of applying a model; all but `scores`, a private file, may be shown.
+    """The result of applying a model; everything except `scores`, a private file, may be shown.
 
     Attributes
     ----------
@@ -240,7 +240,7 @@ class Application:
     attrition : Rows
         Rule, subjects left, subjects removed.
     comparison : Comparison, optional
-        External validation; None if no outcome can be judged.
+        External validation; None if no outcome can be evaluated.
     review : Review
         Table 1, curves, subgroups.
     known_codes : tuple of int
@@ -292,9 +292,9 @@ def apply_model(
     data : DataConfig or path
         The events; a path is a MEDS dataset.
     private : path
-        Folder for imported events and for scores.parquet, which has a row a subject: do not share it.
+        Folder for imported events and for scores.parquet, which has one row per subject: do not share it.
     threshold : date, str, mapping or path, optional
-        The day 0 of the subjects: one date, a mapping, or a file of dates or MEDS labels. By default the model's index
+        Day 0 of the subjects: one date, a mapping, or a file of dates or MEDS labels. By default the model's index
         events.
     connection : ibis backend, optional
         Where to run queries instead of an embedded DuckDB.
@@ -357,7 +357,7 @@ def apply_model(
 
 
 def _threshold(given: Any, model: TravellingModel, events: Events) -> tuple[Any, str]:
-    """Return the threshold as a cohort takes it, and its name."""
+    """Return the threshold in the form that `build_cohort` takes, and its name."""
     if given is None:
         if model.index is None:
             raise RecordsError(
@@ -375,14 +375,14 @@ def _threshold(given: Any, model: TravellingModel, events: Events) -> tuple[Any,
 
 
 def _data_end(events: Events, at: Any, rule: CohortRule) -> Any:
-    """Let patients be scored on a day that the data have not reached: the horizon is still to come for everybody."""
+    """Allow patients to be scored on a day the data have not reached: the whole horizon is still in the future."""
     last = int(days_of(fetch(events.table.agg(last=events.table.time.max()))["last"])[0])
     day = max(as_day(value) for value in at.values()) if isinstance(at, dict) else as_day(at)
     return as_date(day + rule.horizon[0]) if last < day + rule.horizon[0] else None
 
 
 def _write_scores(file: Path, cohort: Cohort, model: TravellingModel, probability: Floats) -> Path:
-    """Write subject, time of the prediction and the probability of every outcome."""
+    """Write the subject, the time of prediction and the probability of every outcome."""
     pa = need("pyarrow")
     times = timestamps(cohort.threshold + cohort.rule.lookback[1] + 1) - np.timedelta64(1, "us")
     columns = {"subject_id": cohort.subject, "prediction_time": pa.array(times)}
@@ -393,5 +393,5 @@ def _write_scores(file: Path, cohort: Cohort, model: TravellingModel, probabilit
 
 
 def _with_training(rows: Rows, model: TravellingModel) -> Rows:
-    """Add the numbers of events that the model was trained on."""
+    """Add the numbers of events on which the model was trained."""
     return Rows({**row, "events in training": model.info["training"]["events"].get(row["outcome"])} for row in rows)

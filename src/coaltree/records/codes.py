@@ -41,8 +41,8 @@ _ALIASES = {
     "LNC": "LOINC",
     "RXNORM": "RXNORM",
 }
-# Countries have editions of ICD10 of their own (ICD10GM, ICD-10-CA, ICD10AM, ICD10WHO, ICD10CM2024, CIM10, KCD8); their
-# first four characters mean the same. Procedures do not belong to them.
+# Countries have their own editions of ICD10 (ICD10GM, ICD-10-CA, ICD10AM, ICD10WHO, ICD10CM2024, CIM10, KCD8); the
+# first four characters mean the same in all of them. Procedures are not included.
 _NATIONAL = re.compile(r"(?:ICD10|CIM10|CID10|CIE10)(?!PCS|PROC|PR$)[A-Z]{0,4}\d{0,4}|KCD\d?|SKS")
 _DANISH = re.compile(r"D[A-Z]\d\d[0-9A-Z.]*")  # SKS writes ICD10 with a D before it
 _MARKS = re.compile(r"[-+*!†#.]+$")  # of dagger and star codes, and of categories written E11.-
@@ -97,26 +97,26 @@ def _bare(text: str) -> str:
 
 
 def _vocabulary(text: str) -> str | None:
-    """Return the usual name of a vocabulary, None if it is not known here."""
+    """Return the usual name of a vocabulary, None if it is unknown."""
     bare = _bare(text)
     return _ALIASES.get(bare, ICD10 if _NATIONAL.fullmatch(bare) else None)
 
 
 def sex_of(code: str) -> bool | None:
-    """Whether a code such as GENDER//F says female; None for a code that tells no sex."""
+    """Whether a code such as GENDER//F means female; None for a code that does not give a sex."""
     found = _SEX.fullmatch(code.strip())
     return None if found is None else _FEMALE.get(found["body"].upper())
 
 
 def undotted(body: str) -> str:
-    """Return the body of a code in capitals without dots and blanks."""
+    """Return the body of a code in capitals, without dots or blanks."""
     return body.replace(".", "").replace(" ", "").upper()
 
 
 def is_regular(vocabulary: str, body: str) -> bool:
-    """Whether a body has the shape of its vocabulary; vocabularies without a known shape take anything.
+    """Whether a body has the shape of its vocabulary; vocabularies without a known shape accept anything.
 
-    A dot in the wrong place is a code of something else, or one that has lost its leading zero.
+    A dot in the wrong place means a code from another vocabulary, or one that has lost its leading zero.
     """
     shape = _SHAPES.get(vocabulary)
     if shape is None:
@@ -129,7 +129,7 @@ def is_regular(vocabulary: str, body: str) -> bool:
 
 
 def _dot_place(vocabulary: str, bare: str) -> int:
-    """Number of characters before the dot: two in ICD9 procedures, four in E codes of ICD9, else three."""
+    """Number of characters before the dot: two in ICD9 procedures, four in E codes of ICD9, otherwise three."""
     if vocabulary == ICD9_PROCEDURE:
         return 2
     if vocabulary == ICD10_PROCEDURE:
@@ -141,7 +141,7 @@ def normalise(code: str) -> str:
     """Return the one spelling of a code: VOCABULARY//BODY with the dot of its vocabulary.
 
     ICD diagnoses have it after three characters (four for E codes of ICD9), ICD9 procedures after two. A body that
-    does not have the shape of its vocabulary, and codes of vocabularies not known here, keep their characters.
+    does not have the shape of its vocabulary, and codes of unknown vocabularies, keep their characters.
     """
     vocabulary, body = split(code)
     if not vocabulary:
@@ -161,8 +161,8 @@ def normalise(code: str) -> str:
 class CodePattern:
     """A family of codes of one vocabulary.
 
-    `text` is a prefix (410 takes 410 and 410.71), a range of prefixes of equal length (490-492), or a prefix in which
-    x stands for one character (402.x1 takes 402.01, 402.11 and 402.91). With an empty vocabulary it is a whole code
+    `text` is a prefix (410 matches 410 and 410.71), a range of prefixes of equal length (490-492), or a prefix in which
+    x stands for one character (402.x1 matches 402.01, 402.11 and 402.91). With an empty vocabulary it is a whole code
     such as MEDS_DEATH. Dots do not matter.
     """
 
@@ -198,12 +198,12 @@ class CodePattern:
         return re.compile(self._ends[0].replace("x", "."))
 
     def matches(self, code: str) -> bool:
-        """Whether a code, in any dialect, is of this family."""
+        """Whether a code, in any dialect, belongs to this family."""
         vocabulary, bare = parsed(code)
         return self.takes(bare if vocabulary == self.vocabulary else None, code)
 
     def takes(self, bare: str | None, code: str) -> bool:
-        """The same of a code whose body in this pattern's vocabulary is known; None if it is of another."""
+        """The same for a code whose body in this pattern's vocabulary is known; None if it belongs to another."""
         if not self.vocabulary:
             return normalise(code) == self._whole
         if bare is None:
@@ -216,7 +216,7 @@ class CodePattern:
 
 @lru_cache(maxsize=1 << 16)
 def parsed(code: str) -> tuple[str, str | None]:
-    """Return the vocabulary of a code and its body without a dot, None if that has not the vocabulary's shape.
+    """Return the vocabulary of a code and its body without a dot, None if the body does not have its shape.
 
     A data set has many codes and a study many patterns: each code is read once.
     """

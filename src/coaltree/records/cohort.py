@@ -1,7 +1,7 @@
-"""Who is studied: subjects who are born, alive and under observation on day 0, and how many each rule removed.
+"""Who is studied: subjects born, alive and under observation on day 0, and how many each rule removed.
 
-All rules are in whole days. With D the calendar day of a subject's threshold, day 0, an event of day E has the offset
-d = E − D. The lookback of L days is −L … 0 and the horizon of H days 0 … H, with or without each of their ends:
+All rules are in whole days. With D the calendar day of a subject's threshold, day 0, an event on day E has the offset
+d = E − D. The lookback of L days is −L … 0 and the horizon of H days 0 … H, each with or without its end points:
 
     closed      lookback           horizon
     "left"      −L ≤ d < 0         0 ≤ d < H
@@ -12,10 +12,10 @@ d = E − D. The lookback of L days is −L … 0 and the horizon of H days 0 �
 A subject must be under observation on day 0: from the start to the end of one period. Within a subject, a period
 begins with the first of a run of OBSERVATION_START and ends with the last of the run of OBSERVATION_END that follows;
 both days belong to it. Before a first OBSERVATION_END without a start the subject was always observed, and after a
-last start without an end observation goes on. Periods that touch (the next begins on the day after) are one.
-Observation ends with that period, with death or with the data, whichever is first; events on the last day count,
-later ones do not. In data without any OBSERVATION_START subjects have no known start, see
-`CohortRule.without_periods`; in data that have some, a subject without one is not under observation.
+last start without an end observation continues. Adjacent periods (the next begins on the day after) are merged.
+Observation ends with that period, with death or with the data, whichever comes first; events on the last day count,
+later ones do not. In data without any OBSERVATION_START, subjects have no known start (see
+`CohortRule.without_periods`); in data that have some, a subject without one is not under observation.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ class CohortRule:
     horizon_days, horizon_closed
         The window of outcomes and costs. No day may be in both windows.
     inclusion_days
-        A code of inclusion must occur within so many days before the threshold (None: ever before it).
+        An inclusion code must occur within this many days before the threshold (None: at any time before it).
     min_history_days
-        The first event, or OBSERVATION_START, must be at least so many days before the threshold.
+        The first event, or OBSERVATION_START, must be at least this many days before the threshold.
     min_follow_up_days
-        The last day of observation must be at least so many days after the threshold; death counts as complete
+        The last day of observation must be at least this many days after the threshold; death counts as complete
         follow-up.
     prior_outcome
         What to do if an outcome happened before the horizon: "mask" its label, "remove" the subject, or "keep".
     death
-        Label of other outcomes of a subject who died in the horizon without them: "censor" (undefined) or "negative".
+        Label of the other outcomes if a subject dies in the horizon without them: "censor" (undefined) or "negative".
     without_periods
-        In data without any OBSERVATION_START: subjects are observed "always", or from their "first_event" on.
+        In data without any OBSERVATION_START: subjects are observed "always", or from their "first_event" onwards.
     data_end
-        Last day of the data (None: the day of the last event that is not outlying, see `observation.find_data_end`).
+        Last day of the data (None: the day of the last event that is not an outlier, see `find_data_end`).
     """
 
     lookback_days: int = 183
@@ -125,7 +125,7 @@ class CohortRule:
 
 
 def as_day(value: Any, name: str = "threshold") -> int:
-    """Return the number of a calendar day from a date, a datetime or an ISO text."""
+    """Return the number of a calendar day from a date, a datetime or an ISO string."""
     if isinstance(value, str):
         try:
             value = datetime.datetime.fromisoformat(value)
@@ -145,7 +145,7 @@ __all__ = ["Cohort", "CohortRule", "as_day", "build_cohort"]
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """Subjects that passed every rule, one row each, by subject.
+    """Subjects who passed every rule, one row each, sorted by subject.
 
     Attributes
     ----------
@@ -160,11 +160,11 @@ class Cohort:
     rule : CohortRule
         The rules.
     attrition : tuple of (text, int)
-        What was asked in turn, and how many subjects were left.
+        Each rule in turn, and how many subjects were left after it.
     born : ndarray (n,), optional
         Day of birth, far in the past where it is not known.
     notes : tuple of str
-        What the report must say of dates.
+        What the report must say about dates.
     """
 
     subject: Ints
@@ -180,7 +180,7 @@ class Cohort:
         return len(self.subject)
 
     def take(self, keep: npt.NDArray[Any], reason: str | None = None) -> Cohort:
-        """Return the cohort of some rows (mask or index); `reason` adds a line to the attrition."""
+        """Return the cohort restricted to some rows (mask or index); `reason` adds a line to the attrition."""
         chosen = replace(
             self,
             subject=self.subject[keep],
@@ -233,10 +233,10 @@ def build_cohort(
     rule : CohortRule, optional
         Windows and conditions; the defaults of `CohortRule` if not given.
     inclusion : Definition, optional
-        Codes of which a subject must have one before the threshold, such as `OutcomeSet.inclusion`.
+        Codes of which a subject must have at least one before the threshold, such as `OutcomeSet.inclusion`.
     today : date, optional
-        Events after this day cannot have happened and are not taken for the end of the data; by default the day on
-        which this runs.
+        Events after this day cannot have happened and do not count towards the end of the data; by default the
+        current day.
 
     Returns
     -------
@@ -320,7 +320,7 @@ def build_cohort(
 
 
 def _facts(events: Events, table: Any, before: Any, inclusion: Definition | None) -> Any:
-    """Columns of one row a subject: days of first and last events, birth, death, and the code of inclusion."""
+    """Columns with one row per subject: days of first and last events, birth, death, and the inclusion code."""
 
     def when(code: str) -> Any:
         return table.code.isin(events.spellings_of(code))
@@ -349,7 +349,7 @@ def _last_possible(table: Any, subject: Ints, today: datetime.date) -> Ints:
 def _observed(events: Events, table: Any, subject: Ints, at: Ints, first: Ints, rule: CohortRule) -> tuple[Ints, Ints]:
     """First and last day of the period of observation around every subject's threshold.
 
-    A subject who is in none has a first day after its last. Without periods observation is from NEVER to ALWAYS.
+    A subject in no period has a first day after its last. Without periods, observation is from NEVER to ALWAYS.
     """
     starts, stops = (events.spellings_of(code) for code in (OBSERVATION_START, OBSERVATION_END))
     marks = table.filter(table.code.isin([*starts, *stops]))
@@ -363,7 +363,7 @@ def _observed(events: Events, table: Any, subject: Ints, at: Ints, first: Ints, 
     outside = ends == NEVER
     begins[outside] = ALWAYS
     if not is_start.any():
-        # Only ends are told: those without one are observed throughout, the others to their last.
+        # Only ends are recorded: subjects without one are observed throughout, the others up to their last.
         unknown = ~np.isin(subject, owner)
         begins[unknown], ends[unknown] = NEVER, ALWAYS
         if rule.without_periods == "first_event":
@@ -398,8 +398,8 @@ def _count_subjects(events: Events) -> int:
 
 ALWAYS = 2_000_000  # a day far in the future
 NEVER = -ALWAYS
-LONGEST_GAP = 365  # days without the last event of anybody, after which what follows may be outlying
-OUTLYING = 0.01  # share of subjects whose last events may be outlying
+LONGEST_GAP = 365  # days on which no subject has a last event, after which later dates may be outliers
+OUTLYING = 0.01  # share of subjects whose last events may be outliers
 
 
 class Periods(NamedTuple):
@@ -435,7 +435,7 @@ def make_periods(subject: Ints, day: Ints, is_start: Bools) -> Periods:
     begins = np.where(is_start[first], day[first], NEVER)
     ends = np.where(is_start[last], ALWAYS, day[last])
     owner = subject[first]
-    # Join what touches: a period goes on with the next if that begins by the day after.
+    # Merge adjacent periods: a period continues into the next if that begins no later than the day after.
     joined = np.zeros(len(owner), dtype=bool)
     joined[1:] = (owner[1:] == owner[:-1]) & (begins[1:] <= ends[:-1] + 1)
     heads = np.flatnonzero(~joined)
@@ -446,9 +446,9 @@ def make_periods(subject: Ints, day: Ints, is_start: Bools) -> Periods:
 def find_data_end(last: Ints, n_future: int, today: datetime.date) -> tuple[int, list[str]]:
     """Return the last day of the data and notes about outlying dates.
 
-    `last` is the day of each subject's last event up to today. It is the latest of them, but for the last events of at
-    most one subject in a hundred that come after more than a year in which nobody has a last event: one wrong date
-    must not tell that everybody was still observed then. Later events count as after the end of observation.
+    `last` is the day of each subject's last event up to today. The result is the latest of these, ignoring the last
+    events of at most one subject in a hundred that follow more than a year in which nobody has a last event: one wrong
+    date must not imply that everybody was still observed then. Later events count as after the end of observation.
     """
     days = np.sort(last[last > NEVER])
     if not len(days):

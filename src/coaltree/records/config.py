@@ -28,7 +28,7 @@ QUICK_BASELINES = ("ml_probit", "ridge")
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where the events are: files at `path`, or the table `events` of a `connection`, which stays where it is.
+    """Where the events are: files at `path`, or the table `events` of a `connection`, which is not copied.
 
     `columns`, `vocabulary` and `date_format` are for source "csv", `schema` for source "omop".
     """
@@ -48,9 +48,9 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class OutcomeConfig:
-    """Definitions (default: those the package ships), a choice of them, and how many training events one needs.
+    """Definitions (default: those shipped with the package), a selection, and how many training events each needs.
 
-    `labels` is a folder of MEDS label files, one an outcome, to be used instead of definitions.
+    `labels` is a folder of MEDS label files, one per outcome, to be used instead of definitions.
     """
 
     file: str | None = None
@@ -62,11 +62,11 @@ class OutcomeConfig:
 
 @dataclass(frozen=True)
 class IndexConfig:
-    """Thresholds of their own for subjects: the day of their first code of a set.
+    """A threshold for each subject: the day of its first code from a set.
 
-    The codes are written as in a definition of an outcome. A code within `washout_days` before makes the day no index.
-    Days before `begin` or after `end` are none. With `split`, subjects whose day is before it and whose horizon ends
-    before it are for training, and those whose day is on it or later for temporal validation.
+    The codes are written as in the definition of an outcome. A day with such a code in the `washout_days` before it is
+    not an index day, nor are days before `begin` or after `end`. With `split`, subjects whose day and whole horizon
+    fall before it are for training, and those whose day is on it or later for temporal validation.
     """
 
     codes: dict[str, Any] = field(default_factory=dict)
@@ -80,8 +80,8 @@ class IndexConfig:
 class FeatureConfig:
     """Codes to leave out by prefix, how many training subjects must have a code, the factors and their number.
 
-    Counts are of the cohort's lookback, or of each of `windows`: days before the threshold, or "all". `age` and `sex`
-    are regressors beside the factors; `measurements` adds the last value and the yearly trend of every numeric code,
+    Counts are over the cohort's lookback, or over each of `windows`: days before the threshold, or "all". `age` and
+    `sex` are additional regressors; `measurements` adds the last value and the yearly trend of every numeric code, and
     `days_since` how long ago each code was last recorded.
     """
 
@@ -98,7 +98,7 @@ class FeatureConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The probit's chains, and the baselines beside it; `n_particles` of older files has no effect any more."""
+    """The probit's chains, and the baselines; `n_particles` in older files no longer has any effect."""
 
     n_iter: int = 1000
     burn_in: int = 200
@@ -109,7 +109,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class ValidationConfig:
-    """Folds, bootstrap resamples, the level of intervals, and what is done about overlaps and splits.
+    """Folds, bootstrap resamples, the level of intervals, and the treatment of overlaps and splits.
 
     `overlap` says whether a second horizon that begins before the first has ended is refused or allowed, with a
     warning in the report. `splits` says whether the subject_splits of a MEDS dataset are honoured or ignored.
@@ -217,14 +217,14 @@ def load_config(path: str | Path) -> StudyConfig:
 
 
 def _index(table: dict[str, Any], file: Path) -> IndexConfig:
-    """Read [index]: settings of its own, and lists of codes as in a definition."""
+    """Read [index]: its own settings, and lists of codes as in a definition."""
     settings = {key: value for key, value in table.items() if key in _INDEX_KEYS}
     codes = {key: value for key, value in table.items() if key not in _INDEX_KEYS}
     return _section(IndexConfig, {**settings, "codes": codes}, f"{file}, [index]")  # type: ignore[no-any-return]
 
 
 def _section(kind: Any, values: dict[str, Any], where: str) -> Any:
-    """Build a dataclass from a table, with known keys and the right types only."""
+    """Build a dataclass from a table, accepting only known keys and the right types."""
     hints = typing.get_type_hints(kind)
     check_keys(values, hints, where)
     for key, value in values.items():
@@ -341,7 +341,7 @@ def check_config(config: StudyConfig, file: Path) -> StudyConfig:
 
 
 def _check_small(config: StudyConfig, file: Path) -> None:
-    """Refuse limits from which numbers that are hidden could be told: the config is published with the results."""
+    """Refuse limits that would reveal hidden numbers: the config is published with the results."""
     least = config.outcomes.min_events
     if FEWEST // 2 < least < FEWEST:
         raise RecordsError(
@@ -449,9 +449,9 @@ ALLOW = 'Move a threshold or shorten horizon_days; or set overlap = "allow" in [
 
 
 def overlap_of_horizons(first: int, second: int, config: StudyConfig) -> str | None:
-    """Say how the training horizon of one day and the horizon of a later one overlap, if they do.
+    """Describe how the training horizon of one day and the horizon of a later one overlap, if they do.
 
-    Outcomes of the overlap would be training labels and test labels of the same subjects.
+    Outcomes in the overlap would be both training labels and test labels of the same subjects.
     """
     begin, end = config.cohort.horizon
     shared = first + end - (second + begin) + 1

@@ -1,12 +1,12 @@
-"""Future cost: from prices or payments, per day after the threshold, and which node of the outcome tree foretells it.
+"""Future cost: from prices or payments, per day after the threshold, and which node of the outcome tree predicts it.
 
-Mean cumulative cost of a group up to day t, when some subjects leave early, is estimated by weighting each day's cost
-by the inverse probability of still being seen (Bang & Tsiatis 2000, with partitions of one day):
+The mean cumulative cost of a group up to day t, when some subjects leave early, is estimated by weighting each day's
+cost by the inverse probability of still being observed (Bang & Tsiatis 2000, with partitions of one day):
 
     M(t) = (1/n) Σ_{d ≤ t} Σ_i cost_i(d) / G(d),
 
-where G(d) is the Kaplan–Meier estimate, within the group, of not having left before day d. Death is no leaving: the
-dead are known to cost nothing more. Leaving must not depend on cost given the group.
+where G(d) is the Kaplan–Meier estimate, within the group, of not having left before day d. Death is not censoring: the
+dead are known to incur no further cost. Given the group, leaving must be independent of cost.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ N_GROUPS = 4
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """Cost of every subject on every day of the horizon, and how long each was seen.
+    """Cost of every subject on every day of the horizon, and how long each was observed.
 
     Attributes
     ----------
     daily : CSR matrix (n, D)
         Cost; column 0 is the first day of the horizon.
     seen : ndarray (n,)
-        Days seen, from 0 to D: subject i was under observation on columns 0 … seen_i − 1.
+        Days observed, from 0 to D: subject i was under observation on columns 0 … seen_i − 1.
     died : ndarray (n,)
         Whether observation ended by death within the horizon, so that later costs are known to be 0.
     unpriced : dict
@@ -60,7 +60,7 @@ class Costs:
 
     @property
     def total(self) -> Floats:
-        """Cost over the horizon as far as it was seen, (n,)."""
+        """Cost over the observed part of the horizon, (n,)."""
         return np.asarray(self.daily.sum(axis=1)).ravel()
 
     def take(self, rows: npt.NDArray[Any]) -> Costs:
@@ -98,7 +98,7 @@ def load_prices(path: str | Path) -> dict[str, float]:
 
 
 def future_costs(events: Events, cohort: Cohort, prices: Mapping[str, float] | None = None) -> Costs:
-    """Cost of every day of the horizon: events times their code's price, or the payments that events carry.
+    """Cost on every day of the horizon: events times the price of their code, or the payments recorded with events.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def future_costs(events: Events, cohort: Cohort, prices: Mapping[str, float] | N
     cohort : Cohort
         From `build_cohort`.
     prices : mapping of code to price, optional
-        From `load_prices`; without it the column `cost` of the events is taken.
+        From `load_prices`; without it the column `cost` of the events is used.
 
     Returns
     -------
@@ -158,8 +158,8 @@ def _unpriced(events: Events, prices: Mapping[str, float]) -> dict[str, int]:
 
 
 def _still_seen(seen: Ints, left: Bools, n_days: int, weights: Floats) -> Floats:
-    """Kaplan–Meier estimate of G for rows of weights (B, n): (B, D), the chance of not having left before each day."""
-    # A subject who is seen for s days can leave after day s − 1 and is at risk of it up to then.
+    """Kaplan–Meier estimate of G for rows of weights (B, n): (B, D), probability of not having left before each day."""
+    # A subject observed for s days can leave after day s − 1 and is at risk of leaving until then.
     day = np.arange(n_days)
     at_risk = weights @ (seen[:, None] > day).astype(np.float64)
     leaving = weights @ ((seen[:, None] - 1 == day) & left[:, None]).astype(np.float64)
@@ -180,10 +180,10 @@ def mean_cumulative(costs: Costs, weights: Floats | None = None) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class CostCurves:
-    """Mean cumulative cost of groups of rising risk, (G, D), with pointwise bootstrap bands.
+    """Mean cumulative cost of groups of increasing risk, (G, D), with pointwise bootstrap bands.
 
-    Days by which fewer than 11 subjects of a group have cost anything are NaN: with prices that are known, their mean
-    would tell how many.
+    Days by which fewer than 11 subjects of a group have incurred any cost are NaN: with known prices, the mean would
+    reveal how many.
     """
 
     mean: Floats
@@ -202,7 +202,7 @@ def cost_curves(
     level: float = LEVEL,
     random_state: RandomState = 0,
 ) -> CostCurves:
-    """Split subjects into groups of equal size by risk, and follow the cost of each.
+    """Split subjects into groups of equal size by risk, and compute the cumulative cost of each.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ def cost_curves(
         drawn = mean_cumulative(group, resamples)
         low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
         curve = np.stack([mean_cumulative(group)[0], low, high])
-        first = np.sort(_first_cost(group))[FEWEST - 1 :][:1]  # the day on which that many have cost something
+        first = np.sort(_first_cost(group))[FEWEST - 1 :][:1]  # the day by which that many have a cost
         curve[:, : int(first[0]) if len(first) else None] = np.nan
         curves.append(curve)
     mean, low, high = (np.stack([curve[k] for curve in curves]) for k in range(3))
@@ -243,7 +243,7 @@ def cost_curves(
 
 
 def _first_cost(costs: Costs) -> Ints:
-    """The first day of every subject with a cost, and the number of days for who has none."""
+    """The first day with a cost for every subject, the number of days for those without one."""
     n, n_days = costs.daily.shape
     first = np.full(n, n_days)
     rows, days = costs.daily.nonzero()
@@ -251,22 +251,22 @@ def _first_cost(costs: Costs) -> Ints:
     return first
 
 
-# ---- the node that foretells cost
+# ---- the node that predicts cost
 
 
 @dataclass(frozen=True, eq=False)
 class NodeSeparation:
     """How well the risk of each node of a tree separates training cost.
 
-    An outcome with few events has nearly the model of its clade, so that the two separate cost alike and chance decides
-    which is ahead. So, given the numbers of outcomes below the nodes, the chosen node is not the very best but the
-    largest clade whose rank correlation is within one standard error of the best, the error that of the difference
-    between the two over bootstrap resamples.
+    An outcome with few events has nearly the same model as its clade, so the two separate cost almost equally well and
+    chance decides which comes first. Given the numbers of outcomes below the nodes, the chosen node is therefore not
+    the very best but the largest clade whose rank correlation is within one standard error of the best, where the
+    standard error is that of the difference between the two over bootstrap resamples.
 
     Attributes
     ----------
     rank_correlation : ndarray (n_nodes,)
-        Spearman correlation of risk and cost over the horizon, subjects who left weighted out.
+        Spearman correlation of risk and cost over the horizon, weighted for subjects who left.
     gap : ndarray (n_nodes,)
         Mean cost of the quarter with the highest risk minus that of the quarter with the lowest.
     chosen : ndarray (n_nodes,)
@@ -276,7 +276,7 @@ class NodeSeparation:
     best : int
         The chosen node.
     criterion : str
-        What it was chosen by.
+        The criterion by which it was chosen.
     """
 
     rank_correlation: Floats
@@ -295,7 +295,7 @@ def node_separation(
     random_state: RandomState = 0,
     sizes: npt.ArrayLike | None = None,
 ) -> NodeSeparation:
-    """Compare the nodes of a tree by the separation of cost.
+    """Compare the nodes of a tree by how well they separate cost.
 
     Parameters
     ----------
@@ -306,12 +306,12 @@ def node_separation(
     criterion : {"rank", "gap"}
         Choose the node by rank correlation with cost, or by the gap between the highest and the lowest quarter.
     n_resamples : int
-        Bootstrap resamples, for how often each node is the best.
+        Bootstrap resamples, to find how often each node is the best.
     random_state : int, Generator, …
         Seed.
     sizes : ndarray (n_nodes,), optional
-        Numbers of outcomes below the nodes. With them and the criterion "rank" the largest clade within one standard
-        error of the best is chosen; without, the best.
+        Numbers of outcomes below the nodes. With these and the criterion "rank", the largest clade within one standard
+        error of the best is chosen; without them, the best.
 
     Returns
     -------
@@ -323,7 +323,7 @@ def node_separation(
     n, n_days = costs.daily.shape
     left = (costs.seen < n_days) & ~costs.died
     remaining = _still_seen(costs.seen, left, n_days, np.ones((1, n)))[0]
-    # Whoever did not leave is complete, and stands for those who left before its own last day as well.
+    # A subject who did not leave is complete, and also represents those who left before its last day.
     weight = np.where(left, 0.0, 1.0 / np.maximum(remaining[np.maximum(costs.seen - 1, 0)], 1e-12))
     complete = weight > 0
     if complete.sum() < 2 * N_GROUPS:

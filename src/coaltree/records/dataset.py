@@ -48,7 +48,7 @@ from coaltree.records.sources import HELD_OUT, import_csv, import_meds, import_s
 
 @dataclass(frozen=True, eq=False)
 class Period:
-    """One threshold: who, what they had before, what happened after, and what it cost."""
+    """One threshold: the subjects, their history before it, what happened afterwards, and what it cost."""
 
     threshold: str
     labels: Labels
@@ -72,11 +72,11 @@ class StudyData:
     imported: dict[str, Any]
     names: dict[str, str]  # of codes
     notes: tuple[str, ...] = ()
-    held_out: bool = False  # whether the second period is of other subjects, not of a later time
+    held_out: bool = False  # whether the second period has other subjects rather than a later time
 
 
 def prepare_data(config: StudyConfig, private: Path, connection: Any = None) -> StudyData:
-    """Import the events if need be, form both cohorts and count; tables of subjects go to the folder `private`."""
+    """Import the events if necessary, form both cohorts and count; tables of subjects go to the folder `private`."""
     given = config.outcomes.labels
     outcomes = load_outcomes(config.outcomes.file, config.outcomes.keys) if given is None else label_outcomes(given)
     prices = load_prices(config.cost.prices) if config.cost.source == "prices" and config.cost.prices else None
@@ -117,7 +117,7 @@ def prepare_data(config: StudyConfig, private: Path, connection: Any = None) -> 
 
 
 def make_features(events: Events, cohort: Cohort, settings: FeatureConfig, female: Floats) -> Counts:
-    """Counts in the windows asked for, and the regressors beside them."""
+    """Counts in the requested windows, and the additional regressors."""
     counts = count_codes(events, cohort, settings.exclude, settings.windows, settings.days_since)
     columns: list[tuple[str, Floats]] = []
     if settings.age:
@@ -136,14 +136,14 @@ def make_features(events: Events, cohort: Cohort, settings: FeatureConfig, femal
 def period_group(period: Period) -> Group:
     """Return a period as a column of Table 1."""
     counts = period.counts
-    # The first window's columns: codes of other windows are the same events again.
+    # Only the first window's columns: codes in other windows are the same events again.
     n_columns = len({bare_code(label) for label in counts.codes})
     n_codes = np.asarray(counts.matrix[:, :n_columns].sum(axis=1)).ravel()
     return Group(period.threshold, period.labels, period.female, n_codes)
 
 
 def _split(cohorts: list[Cohort], names: list[str], splits: dict[int, str]) -> tuple[list[Cohort], list[str]]:
-    """Train on the subjects that are not held out, and validate on those that are."""
+    """Train on the subjects who are not held out, and validate on those who are."""
     first, last = cohorts[0], cohorts[-1]
 
     def part(cohort: Cohort, held_out: bool) -> Cohort:
@@ -156,7 +156,7 @@ def _split(cohorts: list[Cohort], names: list[str], splits: dict[int, str]) -> t
 def open_source(
     data: DataConfig, private: Path, connection: Any = None
 ) -> tuple[Events, dict[str, Any], dict[int, str] | None]:
-    """Return the events of a study, what their import counted, and the splits of subjects if there are any."""
+    """Return the events of a study, the counts of their import, and the splits of subjects if there are any."""
     if data.events is not None:
         connection = connect_to(data.connection or "") if connection is None else connection
         events = open_table(data.events, connection, data.timezone)
@@ -185,7 +185,7 @@ def fingerprint(*parts: Any) -> str:
 
 
 def imported_events(data: DataConfig, private: Path) -> Path:
-    """Return the folder of the events in normal form: the source itself if it is, else an import kept in `private`."""
+    """Return the folder of events in normal form: the source if it already is, else an import kept in `private`."""
     source = Path(data.path)
     if not source.exists():
         raise RecordsError(f"[data]: path {source} does not exist.")
@@ -212,7 +212,7 @@ def imported_events(data: DataConfig, private: Path) -> Path:
     return out
 
 
-# ---- the days around which a study is made
+# ---- thresholds of a study
 
 
 def find_thresholds(config: StudyConfig, events: Events) -> list[tuple[str, Any]]:
@@ -237,7 +237,7 @@ def index_definition(index: IndexConfig) -> Definition:
 
 
 def index_periods(events: Events, index: IndexConfig, rule: CohortRule) -> list[tuple[str, Any]]:
-    """Return the days of subjects' first codes of a set, for training and, with a split, for validation."""
+    """Return the days of the subjects' first codes from a set, for training and, with a split, for validation."""
     days = index_days(events, index)
     if not days:
         raise RecordsError("[index]: no subject has an index event; check its codes, washout_days, begin and end.")
@@ -316,7 +316,7 @@ def _read_csv_thresholds(file: Path) -> dict[int, datetime.date]:
 
 
 def check_overlap(cohorts: list[Cohort], config: StudyConfig) -> list[str]:
-    """Refuse, or note if that is allowed, a second cohort whose horizons begin before the first's have ended."""
+    """Refuse (or, if allowed, note) a second cohort whose horizons begin before those of the first have ended."""
     if len(cohorts) < 2:
         return []
     first, second = cohorts

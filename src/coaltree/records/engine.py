@@ -1,10 +1,10 @@
 """Events behind a query engine: every query is written once, in Ibis, and runs where the events are.
 
-DuckDB, embedded and held to a memory limit, is the default; any Ibis connection does. What comes back is small:
+DuckDB, embedded and with a memory limit, is the default; any Ibis connection will do. What comes back is small:
 one row per subject, or long triplets (subject, code, number).
 
-Temporary folders are readable by their owner alone and named after the process that made them. A run that is killed
-cannot clean up; the next one removes the folders of processes of this machine that are no more.
+Temporary folders are readable only by their owner and named after the process that made them. A run that is killed
+cannot clean up; the next one removes the folders of this machine's processes that no longer exist.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Events:
     codes : dict of str to str
         Every spelling of a code that occurs, and its one normal spelling.
     names : dict of str to str
-        What codes, in their normal spelling, mean, as far as the data tell.
+        Descriptions of codes, in their normal spelling, as far as the data give them.
     """
 
     connection: Any
@@ -58,12 +58,12 @@ class Events:
 
     @property
     def has_cost(self) -> bool:
-        """Whether events carry observed payments."""
+        """Whether events have observed payments."""
         return "cost" in self.table.columns
 
     @property
     def has_values(self) -> bool:
-        """Whether events carry numbers such as results of tests."""
+        """Whether events have numeric values such as test results."""
         return "numeric_value" in self.table.columns
 
     def spellings_of(self, code: str) -> list[str]:
@@ -77,7 +77,7 @@ class Events:
 
 
 def connect(memory_limit: str = "1GB", threads: int | None = None) -> Any:
-    """Return an embedded DuckDB that keeps to a memory limit and spills to disk beyond it."""
+    """Return an embedded DuckDB that respects a memory limit and spills to disk beyond it."""
     settings: dict[str, Any] = {"memory_limit": memory_limit, "preserve_insertion_order": False}
     if threads is not None:
         settings["threads"] = threads
@@ -91,9 +91,9 @@ def connect(memory_limit: str = "1GB", threads: int | None = None) -> Any:
 
 
 def connect_to(where: str) -> Any:
-    """Return the connection that a text names: "spark", "spark://HOST:PORT", or a URL that Ibis knows.
+    """Return the connection named by a string: "spark", "spark://HOST:PORT", or a URL that Ibis knows.
 
-    "spark" is the session of the process, or one made by the settings of its environment.
+    "spark" is the session of the process, or one made from the settings of its environment.
     """
     ibis = need("ibis")
     try:
@@ -104,7 +104,7 @@ def connect_to(where: str) -> Any:
         return ibis.connect(where)
     except ImportError:
         raise
-    except Exception as error:  # every engine has errors of its own
+    except Exception as error:  # every engine has its own errors
         raise RecordsError(f'cannot connect to {where!r}: {error}. Write "spark" or a URL of Ibis.') from error
 
 
@@ -122,7 +122,7 @@ def open_events(source: Any, connection: Any = None, memory_limit: str = "1GB", 
     """Open MEDS events: a dataset folder (with data/*.parquet), parquet files, or an Ibis table of `connection`.
 
     Spellings of codes may be mixed: every query joins them to their normal form. Times with a zone are converted to
-    the local time of `timezone`; without it they are refused, because days depend on it.
+    the local time of `timezone`; without it they are refused, because calendar days depend on the zone.
     """
     ibis = need("ibis")
     names: dict[str, str] = {}
@@ -145,7 +145,7 @@ def open_events(source: Any, connection: Any = None, memory_limit: str = "1GB", 
 
 
 def read_names(folder: Path) -> dict[str, str]:
-    """Return the descriptions of codes that a MEDS dataset has in metadata/codes.parquet."""
+    """Return the descriptions of codes in metadata/codes.parquet of a MEDS dataset."""
     file = folder / "metadata" / "codes.parquet"
     if not file.exists():
         return {}
@@ -157,7 +157,7 @@ def read_names(folder: Path) -> dict[str, str]:
 
 
 def _read(connection: Any, files: list[Path]) -> Any:
-    """Return one table of several files; engines other than DuckDB read a file or a folder at a time."""
+    """Return several files as one table; engines other than DuckDB read a file or a folder at a time."""
     try:
         if connection.name == "duckdb":
             return connection.read_parquet([str(file) for file in files])
@@ -219,7 +219,7 @@ def _localise(connection: Any, table: Any, timezone: str | None) -> Any:
 
 
 def _zone_of(connection: Any, table: Any) -> str | None:
-    """Return the zone of the column time; Spark's plain timestamps are instants, which Ibis does not tell."""
+    """Return the zone of the column time; Spark's plain timestamps are instants, which Ibis does not report."""
     if connection.name == "pyspark":
         sql = connection.compile(table.select("time"))
         kind = dict(connection._session.sql(sql).dtypes)["time"]
@@ -250,7 +250,7 @@ def fetch(expression: Any) -> dict[str, npt.NDArray[Any]]:
 
 
 def fetch_large(connection: Any, expression: Any) -> dict[str, npt.NDArray[Any]]:
-    """Run a query with a long result; DuckDB streams it through a file, so that its memory limit holds."""
+    """Run a query with a long result; DuckDB streams it through a file, to stay within its memory limit."""
     if getattr(connection, "name", "") != "duckdb":
         return fetch(expression)
     with scratch() as folder:
@@ -260,7 +260,7 @@ def fetch_large(connection: Any, expression: Any) -> dict[str, npt.NDArray[Any]]
     return {name: table[name].to_numpy() for name in table.column_names}
 
 
-# ---- temporary folders for rows of patients
+# ---- temporary folders for patient-level data
 
 _NAME = re.compile(r"\.?coaltree-(?P<host>[0-9a-zA-Z_.-]+)-(?P<process>\d+)-[0-9a-f]{16}\.tmp")
 
@@ -277,7 +277,7 @@ def make_scratch(parent: Path | None = None) -> Path:
 
 @contextmanager
 def scratch(parent: Path | None = None) -> Iterator[Path]:
-    """Yield a folder of `make_scratch` that is removed at the end."""
+    """Yield a folder from `make_scratch` that is removed at the end."""
     folder = make_scratch(parent)
     try:
         yield folder
@@ -299,7 +299,7 @@ def scratch_until_exit() -> Path:
 
 
 def sweep(parent: Path) -> None:
-    """Remove folders of this machine's processes that are no more."""
+    """Remove folders of this machine's processes that no longer exist."""
     for folder in parent.glob("*coaltree-*.tmp"):
         found = _NAME.fullmatch(folder.name)
         if found is None or found["host"] != _host() or _is_alive(int(found["process"])):

@@ -13,11 +13,11 @@ from coaltree.errors import InputError
 
 
 class RecordsError(InputError):
-    """Something in the user's files or settings is wrong; the message says what and how to mend it."""
+    """Something in the user's files or settings is wrong; the message says what, and how to fix it."""
 
 
 def read_toml(file: Path, what: str) -> dict[str, Any]:
-    """Return the content of a TOML file; `what` it should be goes into the message if it is not."""
+    """Return the content of a TOML file; `what` describes the file in error messages."""
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -29,7 +29,7 @@ def read_toml(file: Path, what: str) -> dict[str, Any]:
 
 
 def check_keys(given: Iterable[str], known: Iterable[str], where: str) -> None:
-    """Refuse a key that is not known, with the nearest one as a suggestion."""
+    """Refuse an unknown key, suggesting the closest known one."""
     known = list(known)
     for key in given:
         if key not in known:
@@ -39,7 +39,7 @@ def check_keys(given: Iterable[str], known: Iterable[str], where: str) -> None:
 
 
 def as_zone(name: str, where: str = "timezone") -> ZoneInfo:
-    """Return a time zone by its name; `where` it stands goes into the message."""
+    """Return a time zone by its name; `where` gives its place in error messages."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

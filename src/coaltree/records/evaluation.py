@@ -1,4 +1,4 @@
-"""Fits of a study, each kept in a file when it is done, so that an interrupted study takes up where it was."""
+"""Fits of a study, each saved to a file when done, so that an interrupted study resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Store:
         self.folder = folder
 
     def get(self, name: str, compute: Callable[[], Arrays]) -> Arrays:
-        """Return what is kept under a name, or compute and keep it."""
+        """Return the result stored under a name, or compute and store it."""
         file = self.folder / f"{name}.npz"
         try:
             return storage.read(file, KIND)
@@ -62,7 +62,7 @@ class Task:
     names: tuple[str, ...]
 
     def keep(self, name: str, compute: Callable[[], Arrays]) -> Arrays:
-        """Return what is kept of this task under a name, or compute and keep it."""
+        """Return this task's result stored under a name, or compute and store it."""
         label = "temporal" if self.number == TEMPORAL else f"fold-{self.number:02d}"
         return Store(self.store).get(f"{label}-{name}", compute)
 
@@ -77,7 +77,7 @@ def methods(config: StudyConfig) -> tuple[str, ...]:
 
 
 def run_task(task: Task, method: str) -> Arrays:
-    """Fit one method to the training set and predict the others."""
+    """Fit one method to the training set and predict the other set."""
     from threadpoolctl import threadpool_limits
 
     name = method + (f"-{_settings(task.config.model)}" if method == PROBIT else "")
@@ -86,7 +86,7 @@ def run_task(task: Task, method: str) -> Arrays:
 
 
 def _settings(model: ModelConfig) -> str:
-    """What the probit's results depend on, as a few digits."""
+    """A short hash of everything the probit's results depend on."""
     return fingerprint([model.n_iter, model.burn_in, model.n_chains])[:8]
 
 
@@ -109,13 +109,13 @@ def _factors(task: Task) -> Arrays:
 
 
 def with_name(label: str, names: Mapping[str, str]) -> str:
-    """Return the name of a column with what its code means, if that is known."""
+    """Return the name of a column with the meaning of its code, if known."""
     name = names.get(bare_code(label))
     return label if name is None else f"{bare_code(label)} {name}{label[len(bare_code(label)) :]}"
 
 
 def feature_names(features: Arrays, names: Mapping[str, str]) -> list[str]:
-    """Return what each regressor is: a factor with its two heaviest codes, a column, or one beside them."""
+    """Describe each regressor: a factor with its two heaviest codes, a column, or an additional regressor."""
     found = []
     for k, codes in enumerate(features["top_code"]):
         texts = [with_name(str(code), names) for code in codes[:2]]
@@ -173,7 +173,7 @@ def _fit_probit(task: Task, features: Arrays) -> Arrays:
 
 
 def thinned_draws(fit: ProbitFit) -> Arrays:
-    """Return the draws of which predicted probabilities are the mean."""
+    """Return the draws whose mean is the predicted probabilities."""
     coef = fit.coef_draws.reshape(-1, *fit.coef_draws.shape[2:])
     intercept = fit.intercept_draws.reshape(len(coef), -1)
     chosen = np.linspace(0, len(coef) - 1, min(len(coef), N_PREDICTIVE)).round().astype(int)
@@ -181,7 +181,7 @@ def thinned_draws(fit: ProbitFit) -> Arrays:
 
 
 def cross_validate(data: StudyData, config: StudyConfig, private: Path, n_jobs: int, progress: bool) -> Comparison:
-    """Out-of-fold predictions of every method in the training cohort, factors fitted within each fold."""
+    """Out-of-fold predictions of every method in the training cohort, with factors fitted within each fold."""
     period = data.periods[0]
     Y = period.labels.Y
     folds = stratified_folds(Y, config.validation.n_folds, config.seed)

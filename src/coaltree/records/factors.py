@@ -1,4 +1,4 @@
-"""Factors of counts, fitted to training subjects alone and applied to others."""
+"""Factors of counts, fitted to training subjects only and applied to others."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from coaltree.records.errors import RecordsError
 from coaltree.records.features import Counts
 from coaltree.validation import check_choice, check_count
 
-LARGEST = 5.0  # standard deviations that a regressor beside the factors may be from its mean; units get mixed up
+LARGEST = 5.0  # standard deviations an additional regressor may lie from its mean; units get mixed up
 
-# The transformers that go by a name, and how a report calls them.
+# The named transformers, and what a report calls them.
 TRANSFORMERS = {
     "nmf": "non-negative matrix factorisation",
     "svd": "truncated singular value decomposition",
@@ -28,18 +28,18 @@ TRANSFORMERS = {
 class CodeFactors:
     """Counts → the square root of frequent codes' counts → a transformer, by default NMF → standardised columns.
 
-    Regressors beside the counts (`Counts.extra`) follow the factors, standardised, their missing values at the mean.
+    Additional regressors (`Counts.extra`) follow the factors, standardised, with missing values set to the mean.
 
     Parameters
     ----------
     n_factors : int
-        K, for a transformer that is named.
+        K, for a named transformer.
     min_subjects : int
-        A code, or a regressor beside them, is used if so many training subjects have it.
+        A code, or an additional regressor, is used if at least this many training subjects have it.
     transformer : {"nmf", "svd", "lda", "none"} or scikit-learn transformer
         A transformer object is copied and fitted on the sparse matrix of square roots.
     random_state : int
-        Seed of a transformer that is named.
+        Seed of a named transformer.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class CodeFactors:
         kept = np.flatnonzero((known.sum(axis=0) >= self.min_subjects) & (spread > 1e-12))
         self.extra_names_ = tuple(counts.extra_names[i] for i in kept)
         self.extra_mean_, self.extra_scale_ = mean[kept], spread[kept]
-        # Two values become −1 and 1: their mean, which travels with the model, would tell how many there are of each.
+        # Two values become −1 and 1: their mean, which is stored in the model, would reveal the number of each.
         for i, column in enumerate(kept):
             values = np.unique(given[known[:, column], column])
             if len(values) == 2:
@@ -113,10 +113,10 @@ class CodeFactors:
         shares = weights / np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(float).tiny)
         return [[(self.codes_[i], float(row[i])) for i in np.argsort(-row, kind="stable")[:n]] for row in shares]
 
-    # ---- the state, for a model that travels
+    # ---- the state, for a portable model
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return arrays from which `from_state` makes an equal object; for transformers that are named."""
+        """Return arrays from which `from_state` makes an equal object; for named transformers only."""
         if not _named(self.transformer):
             raise InputTypeError("only a transformer that is named can be stored.")
         return {
@@ -146,10 +146,11 @@ class CodeFactors:
         return model
 
     def hide_means(self) -> tuple[Floats, Floats]:
-        """Scale single codes by round numbers, and return what coefficients must be multiplied and shifted by.
+        """Scale single codes by round numbers, and return by what coefficients must be multiplied and shifted.
 
-        The mean of a column of counts, times the subjects, can tell how many have the code. With new = old × a + b the
-        scores stay the same if coefficients are divided by a and intercepts lowered by the sum of b × coefficient / a.
+        The mean of a column of counts, times the number of subjects, can reveal how many have the code. With
+        new = old × a + b the scores are unchanged if coefficients are divided by a and intercepts lowered by the sum of
+        b × coefficient / a.
         """
         n_columns = len(self.mean_) + len(self.extra_names_)
         factor, shift = np.ones(n_columns), np.zeros(n_columns)
@@ -168,7 +169,7 @@ class CodeFactors:
         found = [(new, position[code]) for new, code in enumerate(self.codes_) if code in position]
         if len(found) == len(self.codes_):
             return counts.matrix[:, [old for _, old in found]].astype(np.float64).sqrt()
-        # Codes that these subjects' data do not know are zero.
+        # Codes that do not occur in these subjects' data are zero.
         new, old = np.array(found, dtype=np.int64).reshape(-1, 2).T
         picker = sparse.csr_matrix((np.ones(len(new)), (old, new)), shape=(len(counts.codes), len(self.codes_)))
         return (counts.matrix.astype(np.float64) @ picker).sqrt().tocsr()
@@ -187,7 +188,7 @@ class CodeFactors:
 
 
 class _Identity:
-    """The transformer that leaves columns as they are."""
+    """The transformer that leaves columns unchanged."""
 
     def fit_transform(self, X: Any) -> Floats:
         return self.transform(X)
@@ -197,7 +198,7 @@ class _Identity:
 
 
 def _restore(transformer: Any, components: Floats, n_codes: int) -> None:
-    """Put components into a transformer of scikit-learn that has not been fitted."""
+    """Put components into an unfitted scikit-learn transformer."""
     transformer.components_ = components
     transformer.n_features_in_ = n_codes
     kind = type(transformer).__name__

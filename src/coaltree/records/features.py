@@ -1,6 +1,6 @@
 """Features: how often, and how recently, each code occurs before a subject's threshold.
 
-Counting is done by the engine; what comes back are triplets (subject, code, number) for a sparse matrix.
+Counting is done by the engine, which returns triplets (subject, code, number) for a sparse matrix.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RECENCY_DAYS = 30.0
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """What is known of subjects before their threshold.
+    """What is known about subjects before their threshold.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Counts:
     codes : tuple of str
         Names of the columns: a code, or a code and its window, as in "ICD9//250.00 [30 days]".
     extra : ndarray (n, E), optional
-        Regressors beside the codes: age, sex, values of measurements; NaN where they are not known.
+        Additional regressors: age, sex, values of measurements; NaN where unknown.
     extra_names : tuple of str
         Their names.
     """
@@ -59,7 +59,7 @@ def bare_code(label: str) -> str:
 
 
 def window_labels(windows: Sequence[int | str] | None) -> list[str]:
-    """Return what is written behind codes for each window; nothing for the cohort's own lookback."""
+    """Return the suffix of codes for each window; empty for the cohort's own lookback."""
     if windows is None:
         return [""]
     return [" [all time]" if days == ALL_TIME else f" [{days} days]" for days in windows]
@@ -85,7 +85,7 @@ def lookback_table(events: Events, cohort: Cohort, first: int, columns: Sequence
             "ends": ends,
         }
     )
-    # A bound by constants lets the engine skip parts of files; the bound of each subject follows.
+    # Constant bounds let the engine skip parts of files; each subject's own bounds follow.
     table = events.table[["subject_id", "time", "code", *columns]]
     table = table.filter(
         table.time >= timestamps(cohort.threshold.min() + first).item(), table.time < ends.max().item()
@@ -136,13 +136,13 @@ def count_codes(
     cohort : Cohort
         From `build_cohort`.
     exclude : sequence of str
-        Codes that begin with one of these texts, such as "HCPCS//", are no features. Birth, death, sex and the limits
-        of observation are none either.
+        Codes that begin with one of these prefixes, such as "HCPCS//", are not features. Nor are birth, death, sex and
+        the limits of observation.
     windows : sequence, optional
         Numbers of days before the threshold, or "all", to count in instead of the cohort's lookback. Every window ends
         where the lookback does.
     days_since : bool
-        Also tell, for each code, how recently it was recorded: 1 / (1 + days / 30).
+        Also give, for each code, how recently it was recorded: 1 / (1 + days / 30).
     """
     prefixes = tuple(exclude)
     normal = sorted(
@@ -204,9 +204,9 @@ def find_sex(events: Events, cohort: Cohort) -> Floats:
 def measured_values(
     events: Events, cohort: Cohort, counts: Counts, windows: Sequence[int | str] | None
 ) -> tuple[Floats, tuple[str, ...]]:
-    """Last value, and trend a year if there are values of two days, of every code with numbers: (n, 2M) and names.
+    """Last value, and yearly trend if there are values on two days, of every numeric code: (n, 2M) and names.
 
-    The last value is the mean of the last day on which there is one; the trend is the slope of least squares.
+    The last value is the mean over the last day that has one; the trend is the least-squares slope.
     """
     known = {bare_code(label) for label in counts.codes}
     if not events.has_values:
@@ -230,7 +230,7 @@ def measured_values(
     codes = sorted(set(normal.tolist()) & known)
     column = {code: i for i, code in enumerate(codes)}
     values = np.full((len(cohort), 2 * len(codes)), np.nan)
-    # Spellings of one code are joined where a subject has several: the row with more values wins.
+    # If a subject has several spellings of one code, the row with more values wins.
     order = np.argsort(found["n"], kind="stable")
     n, t, tt, v, tv = (found[name].astype(np.float64) for name in ("n", "t", "tt", "v", "tv"))
     spread = n * tt - t * t

@@ -5,8 +5,8 @@ year are x_ik = (√λ_ik − mean_k) / sd_k, outcome j of the next year happens
 and the β_j are the leaves of a tree drawn from Kingman's coalescent. Future cost rises with x_i z for the value z of
 one internal node.
 
-The codes are written out by hand. What each means for the outcomes is stated here independently of the definitions in
-outcomes.toml, so that labels built from the definitions can be checked against it.
+The codes are written out explicitly. What each means for the outcomes is stated here independently of the definitions
+in outcomes.toml, so that labels built from the definitions can be checked against it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from coaltree.model.coalescent import sample_tree
 from coaltree.model.diffusion import sample_data, sample_nodes
 from coaltree.tree import Tree
 
-# Codes that make each of the 21 outcomes happen, in the order of outcomes.toml. Some make two happen at once.
+# Codes that define each of the 21 outcomes, in the order of outcomes.toml. Some define two at once.
 OUTCOME_CODES: dict[str, tuple[str, ...]] = {
     "death": ("MEDS_DEATH",),
     "acute_mi": ("ICD9//410.01", "ICD9//410.71", "ICD9//410.91", "ICD10//I21.4"),
@@ -52,12 +52,12 @@ ALSO: dict[str, tuple[str, ...]] = {
 }
 
 DIABETES = ("ICD9//250.00", "ICD9//250.02", "ICD10//E11.9")
-COMPLICATIONS = ("ICD9//250.40", "ICD9//250.50", "ICD9//250.60")  # outcomes that are diabetes, too
+COMPLICATIONS = ("ICD9//250.40", "ICD9//250.50", "ICD9//250.60")  # outcomes that are also diabetes
 # Near misses: none of them is an outcome or diabetes.
 DECOYS = (
     "ICD9//412",  # old myocardial infarction
-    "ICD9//V45.81",  # state after bypass
-    "ICD9//V49.75",  # state after amputation
+    "ICD9//V45.81",  # status post bypass
+    "ICD9//V49.75",  # status post amputation
     "ICD9//372.2",  # undotted like the procedure 37.22
     "ICD9//841.2",  # a sprain, undotted like a procedure 84.1
     "ICD9//402.10",  # without heart failure
@@ -110,7 +110,7 @@ def ordinary_codes(n: int, rng: np.random.Generator) -> list[str]:
 
 
 def spellings(code: str) -> tuple[str, str, str]:
-    """Return three dialects of a code: as it is, undotted, and with the vocabulary's other name."""
+    """Return three dialects of a code: unchanged, undotted, and with the vocabulary's other name."""
     vocabulary, _, body = code.partition("//")
     if vocabulary not in ("ICD9", "ICD9PROC", "ICD10"):
         return code, code, code
@@ -126,7 +126,7 @@ RAREST, COMMONEST = 25 / 19_000, 1_600 / 19_000
 GAMMA_SHAPE = 0.35  # few groups of codes are active in one subject
 CARRY_OVER = 0.75  # probability that a subject's intensity of a group stays the same for the next year
 GROUP_CODES = 40
-HABITS = 0.2  # of another hospital: on the log of intensities and on intercepts
+HABITS = 0.2  # of another hospital: on log intensities and on intercepts
 COST_SLOPE = 0.9  # of the log of the expected number of bills on the node's standardised risk
 
 
@@ -165,7 +165,7 @@ class CohortModel:
 
 
 def draw_intensities(rng: np.random.Generator, n: int, drift: Floats) -> Floats:
-    """λ of n subjects for every year, (3, n, K), on average 1/K a group before drift."""
+    """λ of n subjects for every year, (3, n, K), on average 1/K per group before drift."""
     n_factors = drift.shape[1]
     scale = 1.0 / (GAMMA_SHAPE * n_factors)
     activity = rng.lognormal(-0.08, 0.4, (n, 1))
@@ -222,10 +222,10 @@ def draw_model(rng: np.random.Generator, n_factors: int, events_per_year: float)
 
 
 def with_habits(model: CohortModel, rng: np.random.Generator) -> CohortModel:
-    """Return the model of another hospital: the same outcomes and groups of codes, coded in another way.
+    """Return the model of another hospital: the same outcomes and groups of codes, coded differently.
 
-    In every group half of the codes change places, so that other codes are the frequent ones; groups are more or less
-    frequent, and outcomes too.
+    In every group half of the codes change places, so that other codes are the frequent ones; the frequencies of
+    groups and outcomes also differ.
     """
     codes = model.group_code.copy()
     for row in codes:

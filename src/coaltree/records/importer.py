@@ -1,7 +1,7 @@
-"""The way in: rows of any source become MEDS events, and every row that cannot is listed.
+"""Import: rows of any source become MEDS events, and every row that cannot is listed.
 
 Sources are read batch by batch. A row without a subject, a code or a readable date is written to rejected.csv with its
-file, line and value; nothing is dropped silently. Codes get their normal spelling. The events are then sorted by
+file, line and value; nothing is dropped silently. Codes are put in their normal spelling. The events are then sorted by
 subject and time and written in shards that keep every subject together.
 """
 
@@ -68,15 +68,15 @@ class Intake:
 
     @property
     def subjects(self) -> dict[str, int] | None:
-        """Number of each subject, if the source names them by texts."""
+        """Number of each subject, if the source identifies them by strings."""
         return self._subjects
 
     def irregular_codes(self) -> list[str]:
-        """Codes that do not have the shape of their vocabulary; they are kept as they are."""
+        """Codes that do not have the shape of their vocabulary; they are kept unchanged."""
         return sorted({code for code in self._codes.values() if not is_regular(*split(code))})
 
     def known_codes(self) -> Collection[str]:
-        """Codes of events so far, in their normal spelling."""
+        """Codes of the events so far, in their normal spelling."""
         return self._codes.values()
 
     def reject(self, file: str, row: int, column: str, value: Any, reason: str) -> None:
@@ -85,7 +85,7 @@ class Intake:
         self.n_rejected[reason] += 1
 
     def subject_ids(self, values: Any, file: str, rows: Ints, column: str) -> Any:
-        """Return int64 subjects with nulls for those rejected; texts are numbered in order of appearance."""
+        """Return int64 subjects with nulls for those rejected; strings are numbered in order of appearance."""
         pa, pc = need("pyarrow"), need("pyarrow.compute")
         if pa.types.is_floating(values.type):
             whole = pc.and_(pc.equal(pc.floor(values), values), pc.less(pc.abs(values), 2.0**53))
@@ -158,7 +158,7 @@ class Intake:
         return self._times[text]
 
     def numbers(self, values: Any, file: str, rows: Ints, column: str) -> Any:
-        """Return float64; a text that is no number is listed, and its event loses only the number."""
+        """Return float64; a string that is not a number is listed, and its event loses only the number."""
         pa, pc = need("pyarrow"), need("pyarrow.compute")
         if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
             return values.cast(pa.float64())
@@ -171,7 +171,7 @@ class Intake:
     def add(
         self, subject: Any, time: Any, code: Any, value: Any = None, cost: Any = None, static: bool = False
     ) -> None:
-        """Write events, but for rows, listed before, whose subject, code or (unless `static`) time is null."""
+        """Write events, except rows (already listed) whose subject, code or (unless `static`) time is null."""
         pa, pc = need("pyarrow"), need("pyarrow.compute")
         coded = code.cast(pa.string()).dictionary_encode()
         normal = [self._codes.setdefault(text, normalise(text)) for text in coded.dictionary.to_pylist()]
@@ -194,13 +194,13 @@ class Intake:
         self._writer.write_table(table)
 
     def close(self) -> None:
-        """Finish the files."""
+        """Close the files."""
         self._writer.close()
         self._rejects.close()
 
 
 def _blank(values: Any) -> Any:
-    """Whether a value is null or, as a text, empty."""
+    """Whether a value is null or an empty string."""
     pa, pc = need("pyarrow"), need("pyarrow.compute")
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         return pc.fill_null(pc.equal(pc.utf8_trim_whitespace(values), ""), True)
@@ -230,7 +230,7 @@ def import_into(
     if destination.exists() and not _replaceable(destination):
         raise RecordsError(f"{destination} exists and was not made by `{COMMAND}`. Choose another folder.")
     destination.parent.mkdir(parents=True, exist_ok=True)
-    draft = make_scratch(destination.parent)  # it names patients
+    draft = make_scratch(destination.parent)  # it identifies patients
     try:
         intake = Intake(draft, zone, date_format)
         try:
@@ -311,7 +311,7 @@ def _finish(intake: Intake, draft: Path, source: str, duplicates: str) -> None:
 
 
 def _write_metadata(intake: Intake, draft: Path) -> None:
-    """Write names of codes and splits of subjects as MEDS has them, if there are any."""
+    """Write names of codes and splits of subjects in the MEDS layout, if there are any."""
     pa, write = need("pyarrow"), need("pyarrow.parquet").write_table
     used = set(intake.known_codes())
     names = {normalise(code): name for code, name in intake.names.items()}
@@ -330,12 +330,12 @@ def _write_metadata(intake: Intake, draft: Path) -> None:
 
 
 def import_summary(out: str | Path) -> dict[str, Any]:
-    """Return what an import counted."""
+    """Return the counts of an import."""
     summary: dict[str, Any] = json.loads((Path(out) / "metadata" / "dataset.json").read_text(encoding="utf-8"))
     return summary
 
 
-# ---- rows of files, batch by batch, with the numbers that their lines have
+# ---- rows of files, batch by batch, with their line numbers
 
 BLOCK = 1 << 24
 
@@ -351,10 +351,10 @@ class Rows(NamedTuple):
 def read_rows(
     file: Path, intake: Intake, wanted: Sequence[str], optional: Sequence[str] = (), name: str | None = None
 ) -> Iterator[Rows]:
-    """Yield the wanted columns of a parquet or CSV file (also .gz); columns that are optional may be missing.
+    """Yield the requested columns of a parquet or CSV file (also .gz); optional columns may be missing.
 
-    Lines with a wrong number of fields are listed as rejected. Names of columns are compared without case. `name` is
-    what the file is called in lists, by default its own.
+    Lines with a wrong number of fields are listed as rejected. Column names are compared ignoring case. `name` is
+    what the file is called in lists, by default its own name.
     """
     read = _read_parquet if file.suffix == ".parquet" else _read_csv
     yield from read(file, intake, wanted, optional, name or file.name)
@@ -363,7 +363,7 @@ def read_rows(
 def choose_columns(
     present: Sequence[str], wanted: Sequence[str], optional: Sequence[str], where: str
 ) -> dict[str, str]:
-    """Return the file's name of every wanted column."""
+    """Return the file's name for every requested column."""
     by_lower = {name.strip().lstrip("\ufeff").lower(): name for name in present}
     missing = [name for name in wanted if name.lower() not in by_lower]
     if missing:
@@ -396,7 +396,7 @@ def _read_csv(file: Path, intake: Intake, wanted: Sequence[str], optional: Seque
     skipped: list[int] = []
 
     def note(row: Any) -> str:
-        # Numbers of rows are known because the file is read by one thread; the first line after the header is row 2.
+        # Row numbers are known because the file is read by one thread; the first line after the header is row 2.
         number = row.number if row.number is not None else 0
         skipped.append(number)
         reason = f"line has {row.actual_columns} fields instead of {row.expected_columns}"

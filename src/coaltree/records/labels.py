@@ -1,9 +1,9 @@
 """Labels: which outcomes happened in the horizon, and for whom the question has no answer.
 
 Y_ij is 1 if subject i has an event of outcome j in the horizon and not after the last day of observation. Otherwise it
-is NaN if observation ended before the horizon did, and else 0. Death completes the answer about death itself; whether
-it censors the other outcomes or makes them 0 is CohortRule.death. An outcome that happened before the horizon makes
-the label NaN, removes the subject, or is ignored: CohortRule.prior_outcome.
+is NaN if observation ended before the horizon did, and 0 if not. Death settles the outcome death itself; whether it
+censors the other outcomes or makes them 0 is set by CohortRule.death. An outcome that happened before the horizon makes
+the label NaN, removes the subject, or is ignored, as set by CohortRule.prior_outcome.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Labels:
     Attributes
     ----------
     cohort : Cohort
-        The subjects of the rows; fewer than were given if prior outcomes remove subjects.
+        The subjects of the rows; fewer than in the input if prior outcomes remove subjects.
     Y : ndarray (n, P)
         0, 1 or NaN.
     prior : ndarray (n, P)
         Whether the outcome happened before the horizon.
     censored : ndarray (n, P)
-        Whether observation ended before an answer.
+        Whether observation ended before the outcome was known.
     """
 
     cohort: Cohort
@@ -88,7 +88,7 @@ def _query(events: Events, cohort: Cohort, pairs: list[tuple[str, int]]) -> obje
     )
 
 
-# ---- files of labels, as MEDS has them
+# ---- MEDS label files
 
 
 def label_outcomes(folder: str | Path) -> OutcomeSet:
@@ -99,14 +99,14 @@ def label_outcomes(folder: str | Path) -> OutcomeSet:
         raise RecordsError(f"[outcomes]: labels {where} is no folder with label files KEY.parquet.")
     outcomes = []
     for file in files:
-        read_label_file(file)  # what is wrong with one is said before anything else is done
+        read_label_file(file)  # report a faulty file before anything else is done
         name = file.stem.replace("_", " ")
         outcomes.append(Definition(file.stem, name[:1].upper() + name[1:], (), (), f"label file {file.name}"))
     return OutcomeSet(tuple(outcomes), None)
 
 
 def read_labels(folder: str | Path, cohort: Cohort, outcomes: OutcomeSet) -> Labels:
-    """Take labels from MEDS label files; a subject that a file does not have is undefined."""
+    """Take labels from MEDS label files; the label of a subject missing from a file is undefined."""
     Y = np.full((len(cohort), len(outcomes.outcomes)), np.nan)
     for j, outcome in enumerate(outcomes.outcomes):
         file = Path(folder) / f"{outcome.key}.parquet"
@@ -124,7 +124,7 @@ def read_labels(folder: str | Path, cohort: Cohort, outcomes: OutcomeSet) -> Lab
 
 
 def write_labels(labels: Labels, outcomes: OutcomeSet, folder: str | Path) -> list[Path]:
-    """Write one MEDS label file an outcome, labels/KEY.parquet, without the subjects whose label is undefined."""
+    """Write one MEDS label file per outcome, labels/KEY.parquet, without the subjects whose label is undefined."""
     pa, meds = need("pyarrow"), need("meds")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
@@ -172,8 +172,8 @@ def read_label_file(file: Path) -> Any:
 def prediction_days(table: Any, rule: CohortRule) -> tuple[Ints, Ints]:
     """Subjects of a label file and the day of their threshold.
 
-    A prediction uses what is known up to and including its time: the lookback's last whole day is the last that has
-    ended by then.
+    A prediction uses what is known up to and including its time: the last day of the lookback is the last whole day
+    that has ended by then.
     """
     subject = table["subject_id"].to_numpy().astype(np.int64)
     times = table["prediction_time"].to_numpy().astype("datetime64[us]").astype(np.int64)

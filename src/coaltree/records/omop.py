@@ -28,8 +28,8 @@ _BATCH = 100_000
 class OmopTables:
     """The tables of a folder, an archive, a database file or a connection, by lower-case name.
 
-    A folder holds a file or a folder (as Spark writes them) a table, in it or one level below. An archive is a .zip of
-    such a folder. Database files are those of DuckDB and SQLite. Use it in a `with` block.
+    A folder holds one file or folder (as Spark writes them) per table, directly or one level below. An archive is a
+    .zip of such a folder. Database files are those of DuckDB and SQLite. Use it in a `with` block.
     """
 
     def __init__(self, source: Any, schema: str | None = None) -> None:
@@ -95,7 +95,7 @@ class OmopTables:
         return parts if len(parts) > 1 else parts[0]
 
     def columns(self, table: str) -> list[str]:
-        """Return the names of a table's columns, in lower case."""
+        """Return a table's column names, in lower case."""
         if table in self._files:
             return [name.strip().lstrip("\ufeff").lower() for name in _header(self._files[table][0])]
         if self._sqlite is not None:
@@ -132,7 +132,7 @@ class OmopTables:
                 yield from read_rows(file, intake, list(chosen), [], table)
 
     def _sqlite_rows(self, table: str, intake: Intake, wanted: list[str], optional: list[str]) -> Iterator[Rows]:
-        """Yield rows of SQLite, which has no dates: numbers in a column of dates are seconds since 1970."""
+        """Yield rows from SQLite, which has no date type: numbers in a column of dates are seconds since 1970."""
         import numpy as np
 
         pa, pc = need("pyarrow"), need("pyarrow.compute")
@@ -155,7 +155,7 @@ class OmopTables:
 
 
 def _as_array(values: Any) -> Any:
-    """Return numbers as float64 and anything else as texts."""
+    """Return numbers as float64 and anything else as strings."""
     pa = need("pyarrow")
     if all(value is None or isinstance(value, (int, float)) for value in values):
         return pa.array([None if value is None else float(value) for value in values], pa.float64())
@@ -212,7 +212,7 @@ def _count_rows(file: Path) -> int:
 
 
 class _Domain(NamedTuple):
-    """A table of dated codes: its names of columns, its name in the cost table, and what its plain codes look like."""
+    """A table of dated codes: its column names, its name in the cost table, and what its plain codes look like."""
 
     table: str
     key: str
@@ -224,7 +224,7 @@ class _Domain(NamedTuple):
 
 
 # Shapes are tried in turn on a source value without a vocabulary. E codes of ICD9 begin with E0, E8 or E9, and
-# codes of ICD10 that begin with V are rare, so that the two can be told apart.
+# codes of ICD10 that begin with V are rare, so the two can be told apart.
 _DIAGNOSES = (
     ("ICD9", r"(\d{3}|V\d{2})(\.?\d{1,2})?|E[089]\d{2}(\.?\d)?"),
     ("ICD10", r"[A-Z]\d[0-9A-Z](\.?[0-9A-Z]{1,4})?"),
@@ -277,12 +277,12 @@ def import_omop(
 ) -> Path:
     """Import OMOP tables from a folder, a .zip, a DuckDB or SQLite file, or an Ibis connection with a `schema`.
 
-    A code is the source concept's vocabulary and code if the concept table is there, else the source value with the
-    vocabulary that its shape tells, else the standard concept. Visits are told by their concept. Names of concepts go
-    along. `paid` is the column of the cost table that is taken; costs are joined by domain and event, and a cost whose
-    event is not there is listed as rejected. Observation periods that overlap or touch are joined and become
-    OBSERVATION_START and OBSERVATION_END. Tables that are not read are listed with their numbers of rows, and so are
-    subjects who have events and are not in PERSON.
+    A code is the source concept's vocabulary and code if the concept table is present, else the source value with the
+    vocabulary implied by its shape, else the standard concept. Visits are identified by their concept. Names of
+    concepts are imported too. `paid` is the column of the cost table to use; costs are joined by domain and event, and
+    a cost whose event is missing is listed as rejected. Overlapping or adjacent observation periods are merged and
+    become OBSERVATION_START and OBSERVATION_END. Tables that are not read are listed with their numbers of rows, and so
+    are subjects who have events but are not in PERSON.
     """
     with OmopTables(source, schema) as tables:
         domains = [domain for domain in _DOMAINS if domain.table in tables.names]
@@ -309,7 +309,7 @@ def import_omop(
 
 
 def _is_readable(tables: OmopTables, intake: Intake, table: str, wanted: list[str]) -> bool:
-    """Whether a table has the columns that are needed; one without rows may lack them and is noted."""
+    """Whether a table has the required columns; one without rows may lack them and is noted."""
     missing = [name for name in wanted if name not in tables.columns(table)]
     if not missing:
         return True
@@ -331,7 +331,7 @@ def _texts(column: Any) -> Any:
 
 
 def _integers(column: Any) -> Ints:
-    """Identifiers as int64, −1 where there is none or it is no integer."""
+    """Identifiers as int64, −1 where there is none or it is not an integer."""
     pa, pc = need("pyarrow"), need("pyarrow.compute")
     if pa.types.is_integer(column.type):
         return np.asarray(pc.fill_null(column.cast(pa.int64()), -1))
@@ -345,7 +345,7 @@ def _integers(column: Any) -> Ints:
 
 
 def _read_concepts(tables: OmopTables, intake: Intake) -> dict[int, str]:
-    """VOCABULARY//code of every concept; their names go to the intake."""
+    """VOCABULARY//code of every concept; the names are passed to the intake."""
     concepts: dict[int, str] = {}
     wanted = ["concept_id", "vocabulary_id", "concept_code"]
     if "concept" in tables.names and _is_readable(tables, intake, "concept", wanted):
@@ -500,7 +500,7 @@ def _read_people(tables: OmopTables, intake: Intake, subjects: set[int]) -> None
 
 
 def _births(rows: Rows) -> Any:
-    """ISO days of birth: the parts that are given, the middle of the year or the month for those that are withheld."""
+    """ISO days of birth: the parts that are given, with the middle of the year or month for those withheld."""
     pa = need("pyarrow")
     n = len(rows.row)
     year = _integers(rows.columns["year_of_birth"])
@@ -523,7 +523,7 @@ def _births(rows: Rows) -> Any:
 
 
 def _sexes(rows: Rows) -> Any:
-    """GENDER//F and GENDER//M by concept, else by the value of the source; null where neither tells."""
+    """GENDER//F and GENDER//M by concept, else by the source value; null where neither is informative."""
     n = len(rows.row)
     concept = _integers(rows.columns["gender_concept_id"]) if "gender_concept_id" in rows.columns else np.full(n, -1)
     values = [None] * n
@@ -534,7 +534,7 @@ def _sexes(rows: Rows) -> Any:
 
 
 def _read_periods(tables: OmopTables, intake: Intake, subjects: set[int]) -> None:
-    """Observation periods, those that overlap or touch joined."""
+    """Observation periods, with overlapping or adjacent ones merged."""
     pa = need("pyarrow")
     names = ["observation_period_start_date", "observation_period_end_date"]
     wanted = ["person_id", *names]
@@ -566,12 +566,12 @@ def _read_periods(tables: OmopTables, intake: Intake, subjects: set[int]) -> Non
 
 
 def _joined(subject: Any, begin: Any, end: Any) -> tuple[Any, Any, Any]:
-    """Join intervals of one subject that overlap or touch, in whatever order and however nested they are."""
+    """Merge intervals of one subject that overlap or are adjacent, in any order and however nested."""
     if not len(subject):
         return subject, begin, end
     order = np.lexsort((begin, subject))
     subject, begin, end = subject[order], begin[order], end[order]
-    # The latest end so far within a subject: a running maximum over ends lifted by the subject's rank.
+    # The latest end so far within a subject: a running maximum over ends offset by the subject's rank.
     rank = np.unique(subject, return_inverse=True)[1].astype(np.int64) * 10_000_000
     latest = np.maximum.accumulate(end + rank) - rank
     new = np.ones(len(subject), dtype=bool)

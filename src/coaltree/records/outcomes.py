@@ -1,7 +1,7 @@
 """Outcomes defined by codes: read from a TOML file that users can edit, matched against the codes that occur.
 
-Codes are matched in Python, once for each distinct code, and the engine joins the result: the rule is exact, the same
-on every engine, and a data set has few distinct codes.
+Codes are matched in Python, once for each distinct code, and the engine joins the result: the rule is exact and the
+same on every engine, and a data set has few distinct codes.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _VOCABULARIES = {
 
 @dataclass(frozen=True)
 class Definition:
-    """A named family of codes: those of `patterns` that none of `excluded` matches."""
+    """A named family of codes: those that match one of `patterns` and none of `excluded`."""
 
     key: str
     name: str
     patterns: tuple[CodePattern, ...]
     excluded: tuple[CodePattern, ...] = ()
-    origin: str = ""  # what stands in a report instead of codes
+    origin: str = ""  # what a report shows instead of codes
 
     def matches(self, code: str) -> bool:
         """Whether a code, in any dialect, belongs to the family."""
@@ -45,7 +45,7 @@ class Definition:
         )
 
     def _of(self, vocabulary: str) -> tuple[tuple[CodePattern, ...], tuple[CodePattern, ...]]:
-        """Patterns that can match a code of a vocabulary: those of it, and those of whole codes."""
+        """Patterns that can match a code of a vocabulary: its own, and those of whole codes."""
         if vocabulary not in self._chosen:
             parts = [
                 tuple(p for p in some if p.vocabulary in ("", vocabulary)) for some in (self.patterns, self.excluded)
@@ -64,7 +64,7 @@ class Definition:
 
     @property
     def is_death(self) -> bool:
-        """Whether this is death itself, which other outcomes are censored by."""
+        """Whether this is death itself, which censors other outcomes."""
         return any(pattern == CodePattern("", DEATH) for pattern in self.patterns)
 
     def describe(self) -> str:
@@ -82,7 +82,7 @@ def _spoken(patterns: tuple[CodePattern, ...]) -> str:
 
 
 def _by_field(patterns: tuple[CodePattern, ...]) -> dict[str, list[str]]:
-    """Texts of patterns by the field of a definition."""
+    """Strings of patterns by the field of a definition."""
     fields = {vocabulary: field for field, vocabulary in _VOCABULARIES.items()}
     found: dict[str, list[str]] = {}
     for pattern in patterns:
@@ -113,7 +113,7 @@ class OutcomeSet:
 
 
 def load_outcomes(path: str | Path | None = None, keys: Sequence[str] | None = None) -> OutcomeSet:
-    """Read definitions from a TOML file (default: the 21 that the package ships); `keys` selects some of them."""
+    """Read definitions from a TOML file (default: the 21 shipped with the package); `keys` selects some of them."""
     file = Path(path) if path is not None else SHIPPED
     content = read_toml(file, "the file of outcome definitions")
     check_keys(content, ("inclusion", "outcomes"), str(file))
@@ -130,7 +130,7 @@ def load_outcomes(path: str | Path | None = None, keys: Sequence[str] | None = N
 
 
 def read_definition(key: str, table: Any, where: str) -> Definition:
-    """Read one definition from a table of TOML; `where` it is goes into messages."""
+    """Read one definition from a TOML table; `where` gives its place in error messages."""
     if not isinstance(table, dict):
         raise RecordsError(f"{where} must be a table with a name and lists of codes.")
     check_keys(table, ("name", *_VOCABULARIES, "except"), where)

@@ -1,9 +1,9 @@
-"""What may be shown of patients: no number of them from 1 to 10, neither printed nor to be solved for.
+"""What may be shown about patients: no count from 1 to 10, whether printed or deducible from other numbers.
 
-A small number is hidden ("<11"). Whoever knows a total can subtract, so that the largest part beside a hidden one is
-only bounded ("380+"), by a number that the total alone decides. Scores of an outcome with fewer than 11 events, or
-fewer than 11 labels without the event, are withheld: with m events among n labels AUROC × m (n − m) is half a whole
-number, so that its digits tell m. Other scores are rounded so far that at least ten such numbers fit.
+A small count is hidden ("<11"). Anyone who knows a total can subtract, so the largest part beside a hidden one is
+given only by a lower bound ("380+") that depends on the total alone. Scores of an outcome with fewer than 11 events, or
+fewer than 11 labels without the event, are withheld: with m events among n labels AUROC × m (n − m) is a multiple of
+one half, so its digits reveal m. Other scores are rounded until at least ten such multiples are consistent with them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 from coaltree._arrays import Bools, Floats
 from coaltree.rows import Rows
 
-FEWEST = 11  # the smallest number of patients that is shown
+FEWEST = 11  # the smallest number of patients that may be shown
 MOST_DIGITS = 3  # after the point of a score
 WITHHELD = "withheld"
-N_SOLUTIONS = 10  # numbers of pairs that must fit a rounded area under the ROC curve
+N_SOLUTIONS = 10  # numbers of pairs that must be consistent with a rounded area under the ROC curve
 
 
 def is_small(n: int) -> bool:
-    """Whether a number of patients must not be known."""
+    """Whether a number of patients must be hidden."""
     return 0 < n < FEWEST
 
 
@@ -33,21 +33,21 @@ def shown_count(n: int) -> int | str:
 
 
 def rounded_count(n: int) -> int | str:
-    """Return a number of patients down to the ten below, as "370+"."""
+    """Return a number of patients rounded down to a multiple of ten, as "370+"."""
     return shown_count(n) if n < FEWEST else f"{n // 10 * 10}+"
 
 
 def shown_parts(parts: Sequence[int]) -> list[int | str]:
-    """Return the parts of a total that is known.
+    """Return the parts of a known total.
 
-    If some are small, "<11", the largest is given by a lower bound that holds whatever the small ones are. Where no
-    part is large enough for that, nothing but zeros is shown.
+    If some are small, "<11", the largest is given by a lower bound that is valid whatever the small ones are. Where no
+    part is large enough for that, only zeros are shown.
     """
     n_small = sum(map(is_small, parts))
     if not n_small:
         return list(parts)
     place = int(np.argmax(parts))
-    rest = parts[place] + sum(n for n in parts if is_small(n))  # what subtracting the other parts would tell
+    rest = parts[place] + sum(n for n in parts if is_small(n))  # what subtracting the other parts would reveal
     bound = rest - n_small * (FEWEST - 1)
     if bound < max([FEWEST, *(n for i, n in enumerate(parts) if i != place)]):
         return [0 if n == 0 else WITHHELD for n in parts]
@@ -55,12 +55,12 @@ def shown_parts(parts: Sequence[int]) -> list[int | str]:
 
 
 def shown_part(n: int, total: int) -> int | str:
-    """Return one part of a total that is known, the rest not being shown."""
+    """Return one part of a known total, when the rest is not shown."""
     return shown_parts([n, total - n])[0]
 
 
 def score_digits(n_events: int, n_others: int) -> int | None:
-    """Digits after the point that scores of an outcome may have; None if they are withheld."""
+    """Decimals that scores of an outcome may have; None if they are withheld."""
     if n_events < FEWEST or n_others < FEWEST:
         return None
     n_steps = 2 * n_events * n_others  # areas are multiples of one over this
@@ -71,7 +71,7 @@ def score_digits(n_events: int, n_others: int) -> int | None:
 
 
 class LabelNumbers(NamedTuple):
-    """Numbers of one outcome as they may be shown: labels, events, and subjects without a label by the reason."""
+    """Counts of one outcome as they may be shown: labels, events, and subjects without a label by reason."""
 
     labels: int | str
     events: int | str
@@ -80,7 +80,7 @@ class LabelNumbers(NamedTuple):
 
 
 def label_numbers(y: Floats, prior: Bools) -> LabelNumbers:
-    """Count a column of labels; of those without one, who had the outcome before is not censored as well."""
+    """Count a column of labels; subjects without one who had the outcome before are not also counted as censored."""
     known = ~np.isnan(y)
     if (prior & known).any():  # prior outcomes have not been masked: they say nothing about missing labels
         labels, censored = shown_parts([int(known.sum()), int((~known).sum())])
@@ -91,23 +91,23 @@ def label_numbers(y: Floats, prior: Bools) -> LabelNumbers:
 
 
 def shown_events(y: Floats) -> int | str:
-    """Return the number of events of a column of labels, "11+" if it would tell how few have none."""
+    """Return the number of events in a column of labels, "11+" if it would reveal how few have none."""
     n = int(np.nansum(y == 1.0))
     return shown_count(n) if n < FEWEST or outcome_digits(y[:, None])[0] is not None else f"{FEWEST}+"
 
 
 def rounded(value: float, digits: int | None) -> float:
-    """Return a score with so many digits, NaN if it is withheld."""
+    """Return a score with the given number of decimals, NaN if it is withheld."""
     return float("nan") if digits is None or np.isnan(value) else float(round(float(value), digits))
 
 
 def significant(value: float, digits: int = 3) -> float:
-    """Return a number with so many significant digits."""
+    """Return a number with the given number of significant digits."""
     return float(f"{value:.{digits - 1}e}")
 
 
 def rounded_row(row: dict[str, Any], digits: int | None, exact: Iterable[str] = ()) -> dict[str, Any]:
-    """Return a row of a table with its floats rounded or withheld, but for those named `exact`."""
+    """Return a row of a table with its floats rounded or withheld, except those named in `exact`."""
     kept = set(exact)
     return {
         key: rounded(value, digits) if isinstance(value, float) and key not in kept else value
@@ -116,15 +116,15 @@ def rounded_row(row: dict[str, Any], digits: int | None, exact: Iterable[str] = 
 
 
 def outcome_digits(Y: Floats) -> list[int | None]:
-    """Digits that the scores of every column of labels may have."""
+    """Decimals that the scores of each column of labels may have."""
     return [score_digits(int(np.nansum(y == 1.0)), int(np.nansum(y == 0.0))) for y in Y.T]
 
 
 def attrition_table(steps: Sequence[tuple[str, int]], earlier: Sequence[tuple[str, int]] = ()) -> Rows:
     """Return rule, subjects left and subjects removed; rules that remove 1 to 10 subjects are merged with others.
 
-    So are rules after which 1 to 10 more or fewer are left than after the same rule of an `earlier` threshold: who
-    died or was born in between may be all that tells the two apart.
+    So are rules after which 1 to 10 more or fewer are left than after the same rule of an `earlier` threshold: the two
+    may differ only by those who died or were born in between.
     """
     before = dict(earlier)
     shown, pending = [steps[0]], []

@@ -1,7 +1,7 @@
-"""What a reviewer asks of a prediction model: who was studied, curves with intervals, subgroups, and what drives it.
+"""What a reviewer wants to know about a prediction model: who was studied, curves, subgroups, and drivers.
 
-Everything here may be shown (`coaltree.records.privacy`): scores are of outcomes with enough events and have few enough
-digits, and labels are rounded where needed.
+Everything here may be shown (`coaltree.records.privacy`): scores are given only for outcomes with enough events, with
+few enough digits, and numbers of labels are rounded where needed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ShownComparison(Comparison):
 
     @cached_property
     def digits(self) -> list[int]:
-        """Digits after the point of each outcome's scores."""
+        """Decimals of each outcome's scores."""
         return [digits or 0 for digits in outcome_digits(self.Y)]
 
     @cached_property
@@ -57,12 +57,12 @@ class ShownComparison(Comparison):
         return np.stack([exact[:, j].round(digits) for j, digits in enumerate(self.digits)], axis=1)
 
     def calibration_table(self, method: str, outcome: int | None = None, n_bins: int = 10) -> scores.CalibrationTable:
-        """Rates by groups of rising prediction, from numbers of labels that are rounded to tens."""
+        """Rates by groups of increasing prediction, from numbers of labels rounded to tens."""
         return rounded_rates(super().calibration_table(method, outcome, n_bins))
 
 
 def rounded_rates(found: scores.CalibrationTable) -> scores.CalibrationTable:
-    """Return rates from numbers of labels down to a ten: an exact rate and the events would tell the labels."""
+    """Return rates from numbers of labels rounded down to tens: exact rates and events would reveal the labels."""
     n = np.maximum(found.n // 10 * 10, np.maximum(found.n_events, 1))
     observed = found.n_events / n
     # Wilson's interval, at 95 per cent as in the exact table.
@@ -73,7 +73,7 @@ def rounded_rates(found: scores.CalibrationTable) -> scores.CalibrationTable:
 
 
 def shown(comparison: Comparison) -> ShownComparison | None:
-    """Return what may be shown of a comparison, None if that is no outcome."""
+    """Return the part of a comparison that may be shown, None if that is no outcome."""
     kept = [j for j, digits in enumerate(outcome_digits(comparison.Y)) if digits is not None]
     return None if not kept else chosen_outcomes(comparison, kept)
 
@@ -94,7 +94,7 @@ def chosen_outcomes(comparison: Comparison, kept: list[int]) -> ShownComparison:
 
 
 def score_rows(comparison: Comparison, labels: Mapping[str, int | str], level: float) -> Rows:
-    """Every score of every method and outcome, with its number of labels; those of few events are withheld."""
+    """Every score of every method and outcome, with its number of labels; withheld if there are few events."""
     place = {name: j for j, name in enumerate(comparison.outcomes)}
     digits, rows = outcome_digits(comparison.Y), Rows()
     for row in comparison.table(level):
@@ -105,7 +105,7 @@ def score_rows(comparison: Comparison, labels: Mapping[str, int | str], level: f
 
 
 def summary_rows(comparison: Comparison, level: float) -> Rows:
-    """Means over the outcomes that are shown: with the others, theirs could be subtracted."""
+    """Means over the outcomes shown: if the others were included, their scores could be deduced by subtraction."""
     found = shown(comparison)
     if found is None:
         return Rows()
@@ -113,7 +113,7 @@ def summary_rows(comparison: Comparison, level: float) -> Rows:
 
 
 def difference_rows(comparison: Comparison, reference: str, level: float, mean_only: bool = False) -> Rows:
-    """Differences of areas, for the outcomes that are shown and for their mean."""
+    """Differences of areas, for the outcomes shown and for their mean."""
     found = shown(comparison)
     if found is None:
         return Rows()
@@ -123,9 +123,9 @@ def difference_rows(comparison: Comparison, reference: str, level: float, mean_o
 
 
 def calibration_bins(comparison: Comparison, outcome: int | None = None) -> int:
-    """Return the largest number of groups, ten at most, of which none has 1 to 10 labels with or without the event."""
+    """Return the largest number of groups, at most ten, none with 1 to 10 labels with or without the event."""
     for n_bins in range(10, 1, -1):
-        # The exact table, also of a comparison that rounds.
+        # The exact table, even for a comparison that rounds.
         tables = [Comparison.calibration_table(comparison, m, outcome, n_bins) for m in comparison.methods]
         parts = [n for found in tables for n in (*found.n_events, *(found.n - found.n_events))]
         if not any(is_small(int(n)) for n in parts):
@@ -134,9 +134,9 @@ def calibration_bins(comparison: Comparison, outcome: int | None = None) -> int:
 
 
 def calibration_rows(comparison: Comparison, outcome: int | None = None) -> Rows:
-    """Return predicted and observed rates by groups of rising prediction, for every method.
+    """Return predicted and observed rates by groups of increasing prediction, for every method.
 
-    All outcomes that are shown are pooled, or one is taken by its position among those.
+    The outcomes shown are pooled, or one is selected by its position among them.
     """
     found, rows = shown(comparison), Rows()
     if found is None:
@@ -145,7 +145,7 @@ def calibration_rows(comparison: Comparison, outcome: int | None = None) -> Rows
     for method in found.methods:
         groups = found.calibration_table(method, outcome, n_bins)
         for k in range(len(groups.n)):
-            few = is_small(int(groups.n_events[k]))  # their share would tell their number
+            few = is_small(int(groups.n_events[k]))  # their share would reveal their number
             rate, low, high = (
                 math.nan if few else float(part[k]) for part in (groups.observed, groups.low, groups.high)
             )
@@ -165,7 +165,7 @@ def calibration_rows(comparison: Comparison, outcome: int | None = None) -> Rows
 
 
 def auc_rows(comparisons: dict[str, Comparison], outcomes: tuple[str, ...]) -> Rows:
-    """Areas under the ROC curve as the paper prints them: a row an outcome, a column a method."""
+    """Areas under the ROC curve laid out as in the paper: one row per outcome, one column per method."""
     rows = Rows()
     for j, outcome in enumerate(outcomes):
         row: dict[str, Any] = {"outcome": outcome}
@@ -192,13 +192,13 @@ WHY_WITHHELD = (
 
 AGE_BANDS = ((0, 18), (18, 40), (40, 55), (55, 65), (65, 75), (75, 200))
 N_RESAMPLES = 100
-MOST_GROUPS, FEWEST_GROUPS = 40, 3  # of subjects, between whose predictions a curve has its points
+MOST_GROUPS, FEWEST_GROUPS = 40, 3  # of subjects; the points of a curve lie between their predictions
 N_DRIVERS = 6  # regressors shown for each outcome
 CURVE_DIGITS = 3
 
 
 class Curve(NamedTuple):
-    """A curve with a pointwise bootstrap band, an entry per point."""
+    """A curve with a pointwise bootstrap band, one entry per point."""
 
     x: Floats
     y: Floats
@@ -207,7 +207,7 @@ class Curve(NamedTuple):
 
 
 class OutcomeCurves(NamedTuple):
-    """The curves of one outcome: ROC, precision by recall, net benefit by the probability at which one would act."""
+    """The curves of one outcome: ROC, precision by recall, net benefit by threshold probability."""
 
     outcome: str
     prevalence: float
@@ -247,7 +247,7 @@ class Group(NamedTuple):
 
 
 def outcome_rows(outcomes: OutcomeSet, thresholds: Mapping[str, Labels]) -> Rows:
-    """Definition of every outcome, and at each threshold its labels, its events and why labels are missing."""
+    """Definition of every outcome, and for each threshold its labels, its events and why labels are missing."""
     rows = Rows()
     for j, outcome in enumerate(outcomes.outcomes):
         row: dict[str, Any] = {"outcome": outcome.name, "codes": outcome.describe()}
@@ -260,7 +260,7 @@ def outcome_rows(outcomes: OutcomeSet, thresholds: Mapping[str, Labels]) -> Rows
 
 
 def table_one(groups: Sequence[Group], outcomes: Sequence[str]) -> Rows:
-    """Return the characteristics of cohorts on day 0, a column each; small numbers are hidden."""
+    """Return the characteristics of cohorts on day 0, one column per cohort; small numbers are hidden."""
     columns = [_characteristics(group, outcomes) for group in groups]
     return Rows(
         {"characteristic": name, **{group.name: column[name] for group, column in zip(groups, columns, strict=True)}}
@@ -310,7 +310,7 @@ def _band(low: int, high: int) -> str:
 
 
 def outcome_curves(comparison: Comparison, method: str, level: float, seed: int) -> tuple[OutcomeCurves, ...]:
-    """Return the curves of every outcome that may be shown and has events for a few points."""
+    """Return the curves of every outcome that may be shown and has enough events for a few points."""
     found = shown(comparison)
     if found is None:
         return ()
@@ -330,9 +330,10 @@ def outcome_curves(comparison: Comparison, method: str, level: float, seed: int)
 
 
 def _cuts(y: Floats, probability: Floats) -> Ints:
-    """Where groups of falling probability end, the last apart: each has 11 or more labels of either kind.
+    """Where groups of decreasing probability end, except the last: each has 11 or more labels of either kind.
 
-    The points of a curve tell how many are between them, in decimals of which no rounding hides a small number.
+    The points of a curve reveal how many labels lie between them, to a precision at which rounding hides no small
+    number.
     """
     least = max(FEWEST, -(-int(y.sum()) // MOST_GROUPS))
     ends = np.append(np.flatnonzero(np.diff(probability)), len(y) - 1) + 1  # equal predictions stay together
@@ -344,23 +345,23 @@ def _cuts(y: Floats, probability: Floats) -> Ints:
             cuts.append(int(end))
     events = true[-1] - true[cuts[-1]]
     if cuts[-1] and (events < FEWEST or len(y) - cuts[-1] - events < FEWEST):
-        cuts.pop()  # the rest is too few for a group
+        cuts.pop()  # too few remain for a group
     return np.array(cuts[1:], dtype=np.int64)
 
 
 def _curves(
     outcome: str, y: Floats, probability: Floats, weights: Floats, cuts: Ints, level: float, calibration: Rows
 ) -> OutcomeCurves:
-    """Curves through the points at `cuts`; rows fall in probability, and the first row of weights is of ones."""
+    """Curves through the points at `cuts`; rows are in decreasing probability, the first row of weights is ones."""
     places = np.concatenate([[0], cuts, [len(y)]])
     true = np.column_stack([np.zeros(len(weights)), np.cumsum(weights * y, axis=1)])[:, places]
     false = np.column_stack([np.zeros(len(weights)), np.cumsum(weights * (1.0 - y), axis=1)])[:, places]
-    # Labels are rounded down to a ten, as in tables; those that go are of the group with the lowest risk.
+    # Numbers of labels are rounded down to tens, as in tables; those dropped are from the group with the lowest risk.
     false[0, -1] -= len(y) % 10
     n_true, n_false = np.maximum(true[:, -1:], 1e-9), np.maximum(false[:, -1:], 1e-9)
     recall, alarms = true / n_true, false / n_false
     precision = true[:, 1:] / np.maximum(true[:, 1:] + false[:, 1:], 1e-9)
-    # Decisions: on nobody but those above a cut, and, at a probability of 0, on everybody.
+    # Decisions: treat only those above a cut and, at a probability of 0, everybody.
     act = np.append(probability[cuts - 1].round(4), 0.0)
     odds = act / np.maximum(1.0 - act, 1e-9)
     benefit = (true[:, 1:] - false[:, 1:] * odds) / (n_true + n_false)
@@ -390,7 +391,7 @@ def _banded(x: Floats, values: Floats, level: float, digits: int = CURVE_DIGITS)
 
 
 def subgroup_rows(comparison: Comparison, method: str, cohort: Cohort, female: Floats, level: float) -> Rows:
-    """Areas under the ROC curve within ages and sexes, outcome by outcome and their mean; few events are withheld."""
+    """Areas under the ROC curve by age and sex, for each outcome and their mean; withheld if there are few events."""
     age = cohort.age
     partitions: list[list[tuple[str, Bools]]] = [
         [("women", female == 1.0), ("men", female == 0.0)],
@@ -442,10 +443,10 @@ def subgroup_rows(comparison: Comparison, method: str, cohort: Cohort, female: F
 
 
 def _group_events(y: Floats, inside: Bools, sizes: Sequence[int]) -> list[int | str]:
-    """Events of every group and of those in none, which add up to the events of all."""
+    """Events in every group and outside all groups, which add up to the total."""
     events = [int(np.nansum(y[mask])) for mask in inside]
     events.append(int(np.nansum(y)) - sum(events))
-    if any(is_small(size - n) for size, n in zip(sizes, events, strict=True)):  # so few of a group have no event
+    if any(is_small(size - n) for size, n in zip(sizes, events, strict=True)):  # too few in a group have no event
         return [0 if n == 0 else WITHHELD for n in events]
     return shown_parts(events)
 

@@ -1,13 +1,13 @@
 """A simulated cohort of diabetic patients, as MEDS, with the truth beside it.
 
-Three years of dated codes, 2008 to 2010, for two studies of one year each: thresholds 2009-01-01 and 2010-01-01. The
-shards are independent draws, so a cohort of any size is written within the memory of one shard, and the first shards
-of a larger cohort are those of a smaller one.
+There are three years of dated codes, 2008 to 2010, for two studies of one year each, with thresholds 2009-01-01 and
+2010-01-01. The shards are independent draws, so a cohort of any size needs only the memory of one shard, and the first
+shards of a larger cohort are those of a smaller one.
 
-Traps on purpose: events on the first and last instants of windows, outcomes before the threshold, codes that tell of
-history or look like outcomes of another vocabulary, dotted and undotted spellings, events without a time, bills
-without a price, events after death, subjects who leave, exact duplicates, subjects without diabetes or with diabetes
-diagnosed too late.
+It contains deliberate traps: events at the first and last instants of windows, outcomes before the threshold, codes
+that denote history or look like outcomes of another vocabulary, dotted and undotted spellings, events without a time,
+bills without a price, events after death, subjects who leave, exact duplicates, and subjects without diabetes or with
+diabetes diagnosed too late.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def code_list(model: CohortModel) -> list[str]:
 def draw_shard(
     rng: np.random.Generator, n: int, model: CohortModel, codes: list[str]
 ) -> tuple[Events, dict[str, npt.NDArray[Any]]]:
-    """Draw the events of n subjects (0 … n−1), and what is true of them."""
+    """Draw the events of n subjects (0 … n−1), and the truth about them."""
     place = {code: i for i, code in enumerate(codes)}
     intensity = draw_intensities(rng, n, model.drift)
     x = np.stack([model.regressors(year) for year in intensity])
@@ -122,7 +122,7 @@ def draw_shard(
     early = np.flatnonzero(rng.random(n) < 0.02)
     parts.append(Events.make(early, _THRESHOLD_US[0] - LOOKBACK * DAY, 0))
     events = Events.concat(parts)
-    # Nothing happens after the last day, but a few late entries for the dead.
+    # Nothing happens after the last day, except a few late entries for the dead.
     stray = (death[events.subject] < END) & (rng.random(len(events.subject)) < 0.02)
     events = events.take((events.time // DAY <= last_day[events.subject]) | stray | (events.time == END))
     twice = rng.random(len(events.subject)) < 0.001
@@ -147,7 +147,7 @@ def draw_shard(
 
 
 def _draw_outcomes(rng: np.random.Generator, n: int, model: CohortModel, x: Floats, place: dict[str, int]) -> Events:
-    """Dated codes of the outcomes of 2008 (thinned, history for the first study), 2009 and 2010."""
+    """Dated codes of the outcomes of 2008 (thinned, as history for the first study), 2009 and 2010."""
     parts = []
     for year in range(len(YEARS)):
         risk = x[max(year - 1, 0)] @ model.coef.T + model.intercept[max(year - 1, 0)]
@@ -173,7 +173,7 @@ def _draw_outcomes(rng: np.random.Generator, n: int, model: CohortModel, x: Floa
 
 
 def _one_death(events: Events, death: int) -> Events:
-    """Drop all deaths of a subject but the first."""
+    """Drop all but a subject's first death."""
     rows = np.flatnonzero(events.code == death)
     rows = rows[np.lexsort((events.time[rows], events.subject[rows]))]
     repeated = np.zeros(len(rows), dtype=bool)
@@ -211,7 +211,7 @@ def _draw_diabetes(rng: np.random.Generator, n: int, place: dict[str, int]) -> E
 
 
 def _draw_bills(rng: np.random.Generator, n: int, model: CohortModel, x: Floats, place: dict[str, int]) -> Events:
-    """Bills: none for a quarter of the subjects in a year, else overdispersed around a mean that follows the node."""
+    """Bills: none for a quarter of the subjects in a year, otherwise overdispersed around a mean set by the node."""
     from coaltree.records.generator import COST_SLOPE
 
     price = np.array([model.prices.get(code, 20.0) for code in BILLING])
@@ -230,7 +230,7 @@ def _draw_bills(rng: np.random.Generator, n: int, model: CohortModel, x: Floats,
 
 
 def _draw_visits(rng: np.random.Generator, year: int, model: CohortModel, intensity: Floats) -> Events:
-    """Ordinary codes of a year: episodes of visits a few days apart, several codes a visit."""
+    """Ordinary codes of a year: episodes of visits a few days apart, several codes per visit."""
     start, end = _YEAR_START[year], _YEAR_START[year + 1]
     codes_per_visit, visits_per_episode = 2.0, 1.5
     group_rate = intensity * (model.events_per_year / (codes_per_visit * visits_per_episode))
@@ -266,7 +266,7 @@ def _truth(
     last_day: Ints,
     eligible: Bools,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Labels, counts and costs of both studies under the rules of the shipped example, by whole days.
+    """Labels, counts and costs of both studies under the rules of the shipped example, in whole days.
 
     Events after a subject's last day do not count. Labels: 1 for an event in the horizon, else NaN if the outcome
     happened before, or if the subject died or left before the horizon ended, else 0.
@@ -366,9 +366,9 @@ def simulate_cohort(
     """Write a cohort into the folder `out`: MEDS in data/ and metadata/, prices.csv, and the truth in truth/.
 
     truth/model.npz holds tree, coefficients, node values, intercepts and the node that cost follows; truth/shard-*.npz
-    hold, for each threshold, regressors, labels (NaN: undefined), counts of codes and costs. About
-    4 × `events_per_year` × `n_subjects` rows. The same arguments write the same data. Cohorts of one seed and another
-    `hospital` have the same tree and coefficients, other patients, and other habits of coding.
+    hold, for each threshold, regressors, labels (NaN: undefined), counts of codes and costs. There are about
+    4 × `events_per_year` × `n_subjects` rows. The same arguments write the same data. Cohorts with the same seed and
+    another `hospital` have the same tree and coefficients but other patients and coding habits.
     """
     from tqdm.auto import tqdm
 

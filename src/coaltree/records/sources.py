@@ -26,7 +26,7 @@ _SPLITS = ("train", "tuning", HELD_OUT)
 def import_meds(path: str | Path, out: str | Path, timezone: str | None = None, duplicates: str = "keep") -> Path:
     """Validate a MEDS dataset and write it with normal codes, sorted, every subject in one shard.
 
-    Subjects named by texts are numbered (metadata/subjects.parquet has the names). Descriptions of codes and splits of
+    Subjects named by strings are numbered (names in metadata/subjects.parquet). Descriptions of codes and splits of
     subjects are carried over; columns beyond subject_id, time, code, numeric_value and cost are not.
     """
     root = Path(path)
@@ -60,13 +60,13 @@ def import_meds(path: str | Path, out: str | Path, timezone: str | None = None, 
 
 
 def _told_apart(file: Path, files: list[Path]) -> str:
-    """Return the name of a shard, with its folders below the one that all share: several may be called 0.parquet."""
+    """Return the name of a shard, with its path below the common folder: several may be called 0.parquet."""
     common = Path(os.path.commonpath([other.parent for other in files]))
     return file.relative_to(common).as_posix()
 
 
 def _carry_splits(root: Path, intake: Intake) -> None:
-    """Take over metadata/subject_splits.parquet, with the numbers that subjects named by texts have."""
+    """Carry over metadata/subject_splits.parquet, with the numbers given to subjects named by strings."""
     file = root / "metadata" / "subject_splits.parquet"
     if not file.exists():
         return
@@ -94,7 +94,7 @@ def read_splits(folder: Path) -> dict[int, str] | None:
 
 
 def _check_meds(file: Path) -> None:
-    """Refuse a file whose columns do not have the types of MEDS."""
+    """Refuse a file whose columns do not have the MEDS types."""
     pa = need("pyarrow")
     try:
         schema = need("pyarrow.parquet").read_schema(file)
@@ -134,10 +134,10 @@ def import_csv(
     timezone: str | None = None,
     duplicates: str = "keep",
 ) -> Path:
-    """Import a CSV or parquet file, or a folder of them, with one event a row.
+    """Import a CSV or parquet file, or a folder of them, with one event per row.
 
     `columns` maps subject, date, code and, if they exist, value, cost and vocabulary to the names in the file; by
-    default they are called so. Codes without a vocabulary of their own get that of the column, or `vocabulary`. Dates
+    default these are the names. Codes written without a vocabulary get that of the column, or `vocabulary`. Dates
     are ISO (2009-01-31, 20090131, 2009-01-31T10:30) unless `date_format` is given as for strptime.
     """
     names = {name: name for name in _CSV_COLUMNS}
@@ -278,7 +278,7 @@ def _read_claims(file: Path, intake: Intake, kind: str) -> None:
                 code = rows.columns.get(column)
                 if code is None:
                     continue
-                # An empty place for a code is no event and nothing to list.
+                # An empty code field is not an event and is not listed.
                 mask = pc.is_valid(code)
                 if not bool(pc.any(mask).as_py()):
                     continue

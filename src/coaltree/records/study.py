@@ -1,7 +1,7 @@
 """The study: cross-validation before the first threshold, temporal validation on the second, and future cost.
 
-Everything that names a subject stays in a folder for private files; what a StudyResult holds may be shown: no row of
-a patient, and no number of patients from 1 to 10.
+Everything that identifies a subject stays in a folder for private files; the contents of a StudyResult may be shown:
+they include no patient-level data, and no number of patients from 1 to 10.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from coaltree.tree import Tree
 
 @dataclass(frozen=True, eq=False)
 class StudyResult:
-    """What a study found, fit to be shown.
+    """The results of a study, safe to show.
 
     Attributes
     ----------
@@ -60,13 +60,13 @@ class StudyResult:
     support : ndarray, optional
         Posterior support of its clades.
     separation, curves : optional
-        Nodes by separation of training cost; cost by quarters of the best node's risk in the last cohort.
+        How well nodes separate training cost; cost by quartiles of the best node's risk in the last cohort.
     facts : dict
         Numbers for the report.
     review : Review, optional
-        Table 1, curves, subgroups and drivers, of the validation if there is one, else of cross-validation.
+        Table 1, curves, subgroups and drivers, from the validation if there is one, else from cross-validation.
     model : TravellingModel, optional
-        What `coaltree records apply` needs; it has no row of a patient.
+        What `coaltree records apply` needs; it has no patient-level data.
     """
 
     config: StudyConfig
@@ -119,11 +119,11 @@ class StudyResult:
         return found
 
     def auc_table(self) -> Rows:
-        """Return areas under the ROC curve as the paper prints them: a row an outcome, a column a method."""
+        """Return areas under the ROC curve laid out as in the paper: one row per outcome, one column per method."""
         return auc_rows(self.comparisons(), self.cross_validation.outcomes)
 
     def node_table(self) -> Rows:
-        """Return the separation of training cost by every node, the best first."""
+        """Return how well every node separates training cost, best first."""
         assert self.separation is not None
         order = np.argsort(-self.separation.rank_correlation, kind="stable")
         return Rows(
@@ -139,7 +139,7 @@ class StudyResult:
         )
 
     def cost_table(self) -> Rows:
-        """Return mean cumulative cost of the quarters of risk at the end of every thirty days."""
+        """Return mean cumulative cost by quarter of risk at the end of every thirty days."""
         assert self.curves is not None
         n_days = self.curves.mean.shape[1]
         days = [*range(29, n_days - 1, 30), n_days - 1]
@@ -161,14 +161,14 @@ class StudyResult:
 def run_study(
     config: StudyConfig, private: str | Path, n_jobs: int = 1, progress: bool = False, connection: Any = None
 ) -> StudyResult:
-    """Run a study, or take up one that was interrupted.
+    """Run a study, or resume one that was interrupted.
 
     Parameters
     ----------
     config : StudyConfig
         The settings, from `load_config`.
     private : path
-        Folder for imported events, labels and finished fits. It names subjects: do not share it.
+        Folder for imported events, labels and finished fits. It identifies subjects: do not share it.
     n_jobs : int
         Fits that run side by side, as in joblib.
     progress : bool
@@ -177,7 +177,7 @@ def run_study(
         Where to run queries instead of an embedded DuckDB.
     """
     folder = Path(private)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it names patients
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it identifies patients
     _tidy(folder)
     data = prepare_data(config, folder, connection)
     smallest = min(len(period.cohort) for period in data.periods)
@@ -229,7 +229,7 @@ def run_study(
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what a run that was killed left of rows of patients."""
+    """Remove patient-level data left behind by a run that was killed."""
     sweep(folder)
     for draft in (folder / "fits").glob("*/.*.tmp"):
         draft.unlink(missing_ok=True)
@@ -243,7 +243,7 @@ def _review(
     temporal: Comparison | None,
     regressors: list[str],
 ) -> Review:
-    """Table 1 of all cohorts; curves and subgroups of the last; drivers of the fit to the whole training cohort."""
+    """Table 1 of all cohorts; curves and subgroups of the last; drivers from the fit to the whole training cohort."""
     groups = [period_group(period) for period in data.periods]
     last, comparison = (data.periods[-1], temporal) if temporal is not None else (data.periods[0], cross_validation)
     level = config.validation.level
@@ -257,7 +257,7 @@ def _review(
 
 
 def _training_facts(data: StudyData) -> dict[str, Any]:
-    """What a model card says of the training data."""
+    """What a model card says about the training data."""
     first = data.periods[0]
     return {
         "dataset": data.imported.get("dataset_name"),

@@ -8,9 +8,9 @@ r"""One tree, merge by merge: the pair with the smallest expected (or likeliest)
 The first two can point before the last merge; the waiting time is then 0. Of equal pairs the one with the smallest
 node ids goes first.
 
-Every cluster remembers the earlier-numbered partner it would merge with first and the distance of the closest one.
+Every cluster stores the earlier-numbered partner it would merge with first and the distance of the closest one.
 The due times of pairs rise as λ falls from merge to merge, and by more the farther apart they are, so what a cluster
-remembers stays a certified bound; its partners are looked through again only when that bound comes first. A merge
+has stored remains a rigorous bound; its partners are searched again only when that bound comes first. A merge
 costs O(n), and a tree O(n²) on all but contrived data.
 """
 
@@ -37,7 +37,7 @@ from coaltree.validation import check_choice, check_count
 
 # Below this many leaves a table of means costs more than it saves.
 TABLE_FROM = 64
-# Relative slack for what rounding may do to a bound.
+# Relative slack for rounding in a bound.
 _ROUNDING = 4e-16
 
 
@@ -49,7 +49,7 @@ def look_through(state: Clusters, rule: int, d: float, lam: float, highest: floa
     best = closest = nearby = within = math.inf
     best_j = -1
     for j in range(i):
-        # One comparison dismisses most: too far to come first, and not the closest.
+        # One comparison rules out most: too far to come first, and not the closest.
         if row[j] <= within and node[j] >= 0:
             closest = min(closest, row[j])
             due = expected(rule, d, row[j], lam, table) - (offset[i] + offset[j])
@@ -81,7 +81,7 @@ def refresh(state: Clusters, rule: int, d: float, lam: float, i: int, table: Loo
 def first_due(
     state: Clusters, rule: int, d: float, lam: float, size: int, highest: float, table: Lookup
 ) -> tuple[int, int]:
-    """Slots i > j of the pair that is due first by a rule that looks at no truncation."""
+    """Slots i > j of the pair that is due first by a rule that ignores truncation."""
     bound, node = state.bound, state.node
     top = 1
     for i in range(1, size):
@@ -106,7 +106,7 @@ def first_due(
 
 @inline
 def tell(state: Clusters, rule: int, d: float, lam: float, size: int, new: int, gone: int, table: Lookup) -> None:
-    """Let the rows above know that `gone` has gone and of the new cluster in slot `new`."""
+    """Update the rows above: slot `gone` is dead, and slot `new` holds a new cluster."""
     offset, partner, closest, bound = state.offset, state.partner, state.closest, state.bound
     for q in range(gone + 1, size):
         if partner[q] == gone or partner[q] == new:
@@ -194,7 +194,7 @@ def greedy_tree(
     names: Iterable[str] | None = None,
     neighbors: int | None = None,
 ) -> Tree:
-    """Build one tree by merging, again and again, the pair that is due first.
+    """Build one tree by repeatedly merging the pair that is due first.
 
     Time grows as n², and memory is that of the n(n−1)/2 distances, unless `neighbors` is given.
 
@@ -205,15 +205,15 @@ def greedy_tree(
     covariance : array-like (d, d) or (d,), optional
         Covariance Φ of the diffusion per unit of time, or the variances of a diagonal one. Default: the identity.
     rule : {"mean", "mode", "truncated_mean", "peak"}
-        Waiting time that is compared and taken.
+        The waiting time by which pairs are compared and merged.
     leaf_noise : float or array-like (n,)
         Variance of each leaf around its true value, in units of the covariance.
     names : sequence of str, optional
         Names of the leaves.
     neighbors : int, optional
-        Consider only this many nearest neighbours of every cluster, and those that it inherits, so that memory grows as
-        n: for more leaves than their distances fit in memory. The tree is then an approximation, the better the more
-        neighbours; 16 is a good start. Not with ``rule="truncated_mean"``.
+        Consider only this many nearest neighbours of every cluster, and those it inherits, so that memory grows as n:
+        for tables whose distances do not fit in memory. The tree is then an approximation that improves with the number
+        of neighbours; 16 is a good start. Not with ``rule="truncated_mean"``.
 
     Returns
     -------

@@ -1,10 +1,10 @@
-r"""Greedy trees of more leaves than their distances fit in memory: only near neighbours are candidates for a merge.
+r"""Greedy trees over leaves whose distances do not fit in memory: only near neighbours are candidates for a merge.
 
-Every cluster keeps a short list of candidates, which it inherits from the two that it was made of, nearest first. The
-clusters wait in a heap by the time at which the first of their candidates was due when last looked at: as λ falls and
-candidates merge with others that only rises, so the first of the heap is looked at again, and put back, until one that
-is up to date comes out. As clusters become fewer, or when no pair is left between them, the graph of neighbours is made
-anew from their means.
+Every cluster keeps a short list of candidates, nearest first, inherited from the two clusters it was made of. The
+clusters wait in a heap, ordered by the time at which the first of their candidates was due when last computed. As λ
+falls and candidates merge with others this time can only rise, so the top of the heap is recomputed and put back until
+one that is up to date comes out. As clusters become fewer, or when no pair is left between them, the graph of
+neighbours is rebuilt from their means.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from coaltree.model.gig import tables
 from coaltree.model.gig.tables import Lookup
 from coaltree.model.messages import weigh
 
-# The graph is made anew when this share of the clusters is left.
+# The graph is rebuilt when this share of the clusters is left.
 AGAIN = 0.25
 
 
@@ -54,7 +54,7 @@ def first_candidate(forest: Forest, rule: int, d: float, lam: float, i: int, tab
 
 @inline
 def living(parent: Nodes, node: int) -> int:
-    """The cluster that a node is in now; the way there gets shorter."""
+    """The cluster that a node is in now; compresses the path to it."""
     while parent[node] != node:
         parent[node] = parent[parent[node]]
         node = int(parent[node])
@@ -80,7 +80,7 @@ def inherit(forest: Forest, new: int, i: int, j: int, seen: Nodes) -> None:
 def follow_graph(
     state: Forest, rule: int, d: float, first: int, stop: int, now: float, table: Lookup, out: Ints, out_times: Floats
 ) -> int:
-    """Merge along the graph from merge `first` to before `stop`, or until no pair is left; how many are done then."""
+    """Merge along the graph from merge `first` to before `stop`, or until no pair is left; returns the number done."""
     forest = state
     n = out_times.size + 1
     live = n - first
@@ -144,7 +144,7 @@ def build_by_graph(
 ) -> tuple[Ints, Floats]:
     """Children (n−1, 2) and times (n−1,) from whitened rows (n, d), each with `neighbors` candidates or more.
 
-    `near` is what `nearest` says of these rows, if that is known already.
+    `near` is what `nearest` returns for these rows, if already known.
     """
     n, d = rows.shape
     if near is None:

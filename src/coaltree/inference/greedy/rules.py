@@ -1,4 +1,4 @@
-"""When a pair is due to merge, by each rule of the greedy tree, and bounds of that."""
+"""When a pair is due to merge, by each rule of the greedy tree, with bounds on that time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coaltree.model.gig.tables import Lookup
 
 MODE, MEAN, TRUNCATED_MEAN, PEAK = range(4)
 RULES = {"mode": MODE, "mean": MEAN, "truncated_mean": TRUNCATED_MEAN, "peak": PEAK}
-# Relative slack for what the table of means may do to a bound.
+# Relative slack for the error of the table of means in a bound.
 _TABLE_ERROR = 1e-8
 
 
@@ -27,7 +27,7 @@ def expected(rule: int, d: float, eps: float, lam: float, table: Lookup) -> floa
 
 @inline
 def farthest(rule: int, d: float, lam: float, v: float) -> float:
-    """An ε from which on `expected` is at least v: the inverse of a lower bound, for the mean Segura's (2011)."""
+    """An ε beyond which `expected` is at least v: the inverse of a lower bound, for the mean that of Segura (2011)."""
     if v <= 0.0:
         return 0.0
     if rule == PEAK:

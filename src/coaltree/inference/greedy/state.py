@@ -1,7 +1,7 @@
-"""The arrays of one greedy tree: clusters in slots of a fixed order, what each row remembers, and the merge step.
+"""The arrays of one greedy tree: clusters in slots of a fixed order, what is stored for each row, and the merge step.
 
-A merge leaves a dead slot behind instead of moving another one there: rows keep their owners, and are read in a
-straight line. When many slots are dead the rest are packed, so that all the packing together costs O(n²).
+A merge leaves a dead slot behind instead of moving another one there: rows keep their owners, and are read
+sequentially. When many slots are dead the rest are packed, so that all the packing together costs O(n²).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline
 
-# Slots are packed anew when this share of them is live.
+# Slots are packed again when only this share of them is live.
 CROWDED = 0.75
 
 
@@ -24,7 +24,7 @@ class Clusters(NamedTuple):
     eps: Floats  # (P,) squared distances, packed by rows
     offset: Floats  # (n,) a = s − t
     node: Ints  # (n,) node id
-    partner: Ints  # (n,) slot of the first pair due in the row, −1 if that has gone
+    partner: Ints  # (n,) slot of the first pair due in the row, −1 if it is gone
     sure: Ints  # (n,) 1 if the partner is also the closest: then it stays the first at any smaller λ
     closest: Floats  # (n,) smallest ε in the row, or less
     value: Floats  # (n,) v expected at `closest` when `bound` was set

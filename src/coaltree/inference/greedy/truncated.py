@@ -1,8 +1,9 @@
 r"""The greedy tree by truncated means: the pair with the smallest mean wait, given that it is still to come, goes next.
 
-A pair is due at 2t = 2 now + E[v − r | v > r]. Many pairs are overdue at any time, and their waits differ by little. So
-the wait of every pair that is near enough is bounded from below, first cheaply and then closely, and only those whose
-bounds are below the best wait are computed. A list of the close pairs is kept from merge to merge, as in `tpost`.
+A pair is due at 2t = 2 now + E[v − r | v > r]. Many pairs are overdue at any time, and their waits differ little. So
+the wait of every pair that is near enough is bounded from below, first cheaply and then tightly, and only those whose
+bounds are below the best wait are computed. A list of the close pairs is kept from merge to merge, as in
+`inference.smc.tpost`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from coaltree.model.gig.laplace import fast_exp
 LONGER = 1.3
 # Room in the list, per leaf.
 ROOM = 64
-# Where the stretches of a bound begin and end: a wait is about 1.
+# Where the intervals of a bound begin and end: a wait is about 1.
 _STRETCHES = np.array([0.0, 0.25, 0.5, 1.0, 1.5, 2.5, 4.0, 7.0, 40.0])
 # Relative slack for rounding.
 _ROUNDING = 1e-9
@@ -40,11 +41,11 @@ class Best(NamedTuple):
 
 @inline
 def floors(d: float, lam: float, eps: Floats, r: Floats, out: Floats) -> None:
-    """Lower bounds of the mean of v − r given v > r for many pairs, in arithmetic that compilers turn into vectors.
+    """Lower bounds on the mean of v − r given v > r for many pairs, in arithmetic that compilers can vectorise.
 
-    Truncation only raises the mean of v, of which (c + √(c² + λε))/λ is a bound (Segura 2011). And if the log density
-    falls nowhere beyond r faster than at the rate η the mean wait is at least 1/η. That rate is λ/2 + β(v),
-    β = (d − ε/v)/2v, with β at its largest, d²/8ε, at v = 2ε/d; if that is 80/λ or more beyond r, it is as good as
+    Truncation can only raise the mean of v, for which (c + √(c² + λε))/λ is a bound (Segura 2011). And if the log
+    density falls nowhere beyond r faster than at the rate η, the mean wait is at least 1/η. That rate is λ/2 + β(v),
+    β = (d − ε/v)/2v, with β at its largest, d²/8ε, at v = 2ε/d; if that is 80/λ or more beyond r, it is practically
     never reached, and η is the rate at r + 80/λ.
     """
     c = 0.5 * ((3.0 if d >= 3.0 else 2.0) - d)
@@ -62,11 +63,11 @@ def floors(d: float, lam: float, eps: Floats, r: Floats, out: Floats) -> None:
 
 @inline
 def close_floors(d: float, lam: float, eps: Floats, r: Floats, out: Floats, room: Floats) -> None:
-    """Closer lower bounds of the same, at ten times the cost; `room` (4, …) is scratch.
+    """Tighter lower bounds on the same, at ten times the cost; `room` (4, …) is scratch.
 
-    A density that falls faster everywhere has the smaller mean (likelihood ratio order). Here it is one that falls on
-    each of a few stretches at the largest rate there, and ends after the last. The stretches are in units of one over
-    the largest rate of all; any unit gives a bound.
+    A density that falls faster everywhere has the smaller mean (likelihood ratio order). Here it falls on each of a few
+    intervals at the largest rate there, and ends after the last. The intervals are in units of one over the largest
+    rate of all; any unit gives a bound.
     """
     n = eps.size
     unit, height, mass, moment = room[0, :n], room[1, :n], room[2, :n], room[3, :n]
@@ -84,7 +85,7 @@ def close_floors(d: float, lam: float, eps: Floats, r: Floats, out: Floats, room
             rate = rate if rate > other else other
             rate = 0.125 * d * d / e if d * left < 2.0 * e and d * right > 2.0 * e else rate
             rate = (0.5 * lam + rate) * unit[k]
-            rate = rate if rate > 0.05 else 0.05  # a faster fall is a bound too, and 0 no divisor
+            rate = rate if rate > 0.05 else 0.05  # a faster fall still gives a bound, and avoids division by 0
             fall = rate * (second - first)
             left_over = fast_exp(-fall)
             share = height[k] * (1.0 - left_over) / rate
@@ -124,7 +125,7 @@ def improve(
     for k in range(n):
         r[k] = 2.0 * now + (offset[higher[k]] + offset[lower[k]])
     floors(d, lam, eps, r, floor)
-    # The most promising first, so that few others need a look: first by the rough bounds, then by the close ones.
+    # The most promising first, so that few others need checking: first by the rough bounds, then by the tight ones.
     k = int(np.argmin(floor))
     if floor[k] <= best.wait:
         best = earlier(state, d, lam, now, higher[k], lower[k], eps[k], best)
@@ -158,7 +159,7 @@ def first_due(state: Particles, listed: Shortlist, d: float, live: int, now: flo
         if many > 0:
             close, higher, lower = listed.value[0, :many], listed.higher[0, :many], listed.lower[0, :many]
             best = improve(state, d, lam, now, close, higher, lower, best, room)
-            # No pair beyond this is due as early.
+            # No pair beyond this can be due as early.
             if many == n_pairs or farthest(MEAN, d, lam, best.wait + latest) <= listed.limit[0]:
                 return best
         if attempt == 0:

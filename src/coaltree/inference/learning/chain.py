@@ -2,23 +2,22 @@
 
 One iteration draws in turn
 
-    tree         by a sweep of local regrafts and slices of merge times (`walk`)
+    tree         by a sweep of local regrafts and slices of merge times (`moves.walk`)
     Φ            given the scatter of the tree's contrasts, by its family's own kernel
     leaf noise   s₀ ~ Exponential(1), slice-sampled: like the wait of one pair, it is extra branch above each leaf;
-                 Φ, or its amplitude, is integrated out and drawn anew, for the two hold each other;
+                 Φ, or its amplitude, is integrated out and then redrawn, because the two are strongly coupled;
                  then (t, s₀) → (t − δ, s₀ + δ), along which the likelihood does not change; if its tails are heavy,
-                 every row's own noise is drawn with the tree, and their law with s₀ (`heavy`)
+                 the noise of each row is drawn with the tree, and its distribution with s₀ (`moves.row_noise`)
     scale        (t, s₀, Φ) → (ct, cs₀, Φ/c), slice-sampled in log c: the likelihood does not change along it
     missing      entries of X that are NaN, given all of these
 
-Without the scale block times and amplitude, which trade off exactly in the likelihood, crawl. Only the tree step needs
-a complete table: under a diagonal Φ the other blocks integrate the missing entries out, under a full Φ they take the
-drawn ones. With `greedy` the tree is not drawn but built, the best guess at the current Φ and s₀: the rest of the loop
-is the same, and the result a good point rather than draws from the posterior.
+Without the scale block, times and amplitude, which trade off exactly in the likelihood, would mix very slowly. Only the
+tree step needs a complete table: under a diagonal Φ the other blocks integrate the missing entries out, under a full Φ
+they use the drawn ones. With `greedy` the tree is not drawn but built as the best guess at the current Φ and s₀: the
+rest of the loop is the same, and the result is a good point estimate rather than draws from the posterior.
 
-What is kept of missing entries, draw by draw.
-
-The likelihood of tree and leaf noise, for blocks that ask for it often: Φ given, or integrated out.
+The module also has the running moments of the missing entries, and the likelihood of tree and leaf noise, with Φ given
+or integrated out, for the blocks that evaluate it often.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Completed:
         self.n, self.expected, self.mean, self.squares = 0, np.zeros(0), np.zeros(0), np.zeros(0)
 
     def add(self, imputed: Imputed) -> None:
-        """Count one more draw; arrays are replaced, never changed."""
+        """Add one draw; arrays are replaced, never modified."""
         if self.n == 0:
             self.expected = self.mean = self.squares = np.zeros_like(imputed.drawn)
         self.n += 1
@@ -94,11 +93,11 @@ def marginal_likelihood(integrated: Integrated, X: Floats) -> Callable[[Tree, Fl
 
 AUTO, GREEDY = "auto", "greedy"
 __all__ = ["Chain", "Settings", "Unknowns", "first_guess", "first_guesses", "iterate"]
-# Draws of missing entries and moves of the tree in turn, an iteration; of many rows, once.
+# Alternating draws of missing entries and moves of the tree per iteration; only one with many rows.
 N_TURNS, MANY_ROWS = 3, 5000
-# Slices of the common scale, an iteration.
+# Slices of the common scale per iteration.
 N_SCALES = 3
-# Up to this many rows are sorted by their distance, all of them, where a tree is drawn afresh.
+# Up to this many rows, near rows are found by sorting all distances when a tree is drawn afresh.
 FEW_ROWS = 64
 
 
@@ -106,12 +105,12 @@ class Settings(NamedTuple):
     """How a chain runs."""
 
     warmup: int  # iterations in which the chain adapts, and which are not kept
-    thin: int = 1  # iterations a kept draw
+    thin: int = 1  # iterations per kept draw
     learn_noise: bool = True
     greedy: bool = False
     neighbors: int | None = None  # candidates of each cluster of a greedy tree, all if None
-    heavy: bool = False  # every row has a noise of its own
-    keep_latent: int = 1  # draws of a mixed table of which one has its latent coordinates kept
+    heavy: bool = False  # every row has its own noise
+    keep_latent: int = 1  # of a mixed table, keep the latent coordinates of one draw in this many
 
 
 def filled(X: Floats, now: Unknowns) -> Floats:
@@ -127,7 +126,7 @@ def fill(X: Floats, values: Floats) -> Floats:
 
 
 def _near_rows(rows: Floats) -> Near:
-    """The N_NEAR nearest other rows of every row; of few rows by sorting, as making ready to search costs more."""
+    """The N_NEAR nearest other rows of every row; with few rows by sorting, as preparing a search costs more."""
     if len(rows) > FEW_ROWS:
         return nearest(rows, N_NEAR)[0]
     distance = cdist(rows, rows, "sqeuclidean")
@@ -136,7 +135,7 @@ def _near_rows(rows: Floats) -> Near:
 
 
 def draw_tree(now: Unknowns, X: Floats, rng: np.random.Generator, n_sweeps: int = 1) -> Unknowns:
-    """Tree given Φ and s₀, by a few sweeps of a walk that is made for them."""
+    """Tree given Φ and s₀, by a few sweeps of a walk built for them."""
     rows = now.covariance.whiten(filled(X, now))
     walk = Walk(now.tree, _near_rows(rows), rows, now.leaf_noise, rng, fresh=True)
     walk.sweep(n_sweeps)
@@ -144,13 +143,13 @@ def draw_tree(now: Unknowns, X: Floats, rng: np.random.Generator, n_sweeps: int 
 
 
 def _taken_from(walk: Walk, now: Unknowns) -> Unknowns:
-    """The tree that a walk is at, and a draw of the noise that each row has of its own."""
+    """The current tree of a walk, and a draw of each row's own noise."""
     noise = now.leaf_noise if now.tails is None else walk.draw_noise(now.tails)
     return now._replace(tree=walk.to_tree(now.tree.names), leaf_noise=noise)
 
 
 def draw_covariance(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.random.Generator) -> Unknowns:
-    """Φ given the tree and s₀: O(d³) at most once S is there."""
+    """Φ given the tree and s₀: O(d³) at most once S is computed."""
     if np.isnan(X).any():
         S, m = missing.scatter(now.tree, X, now.leaf_noise)
         return now._replace(covariance=family.update(now.covariance, S, m, rng))
@@ -159,9 +158,9 @@ def draw_covariance(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.
 
 
 def draw_noise(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.random.Generator) -> Unknowns:
-    """s₀ given the tree and how rows differ from it, on the log scale, with it Φ where that can be integrated out.
+    """s₀ given the tree and how rows differ from it, on the log scale, jointly with Φ where that can be integrated out.
 
-    Given Φ the nd entries hold s₀ within a factor 1 ± O((nd)^(−½)), and Φ is as close to its value for the last s₀.
+    Given Φ the nd entries determine s₀ to within a factor 1 ± O((nd)^(−½)), and Φ is tied as closely to the last s₀.
     """
     shares = now.leaf_noise / now.noise_level
     integrated = None if np.isnan(X).any() else family.integrated(now.covariance, rng)
@@ -184,9 +183,9 @@ def draw_noise(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.rando
 def draw_offset(now: Unknowns, rng: np.random.Generator) -> Unknowns:
     """Shift all merges by the same time and leaf noise by the opposite: (t, s₀) → (t − δ, s₀ + δ).
 
-    Two leaves that merge at t differ by a variance of 2(t + s₀), so the likelihood stays; the priors leave the first
-    merge, rate λ₁ = n(n−1)/2, with density ∝ e^(−(λ₁ − 1) t₁) on 0 < t₁ < t₁ + s₀: an exact draw. Without it first
-    merges and leaf noise hold each other.
+    Two leaves that merge at t differ by a variance of 2(t + s₀), so the likelihood is unchanged; the priors leave the
+    first merge, rate λ₁ = n(n−1)/2, with density ∝ e^(−(λ₁ − 1) t₁) on 0 < t₁ < t₁ + s₀: an exact draw. Without it
+    first merges and leaf noise would hold each other in place.
     """
     tree = now.tree
     if now.tails is not None:
@@ -213,7 +212,7 @@ def draw_scale(
     rng: np.random.Generator,
     latent: Augmentation | None = None,
 ) -> Unknowns:
-    """(t, s₀, Φ) → (ct, cs₀, Φ/c). Leaf noise that is given stays, and then the likelihood decides too.
+    """(t, s₀, Φ) → (ct, cs₀, Φ/c). A given leaf noise is not scaled, and then the likelihood matters too.
 
     Latent coordinates whose variance is 1 are multiplied by √c instead.
     """
@@ -245,7 +244,7 @@ def draw_scale(
 
     width = 2.0 / math.sqrt(n_merges)
     log_c, log_p = 0.0, log_density(0.0)
-    # From a start far out the first slice is wide and may land as far out on the other side; the next ones come home.
+    # From a remote start the first slice is wide and may land as far out on the other side; the next ones recover.
     for _ in range(N_SCALES):
         log_c, log_p = slice_step(log_density, log_c, log_p, rng, width=width, lower=-40.0, upper=40.0)
     return scaled(log_c)
@@ -285,7 +284,7 @@ def iterate(
             now = now._replace(tails=draw_tails(now.leaf_noise, now.tails, rng))
     now = draw_scale(now, seen, family, learn_noise, rng, latent)
     if now.missing is not None:
-        # Missing entries and the tree hold each other back, and both are cheap: they take turns.
+        # Missing entries and the tree slow each other down, and both are cheap: they alternate.
         draw = partial(draw_missing, X=X, rng=rng) if latent is None else partial(latent.draw, rng=rng, move_cuts=False)
         for _ in range(N_TURNS if latent is None or len(X) <= MANY_ROWS else 1):
             now = move(draw(now))
@@ -294,14 +293,14 @@ def iterate(
 
 
 def what_counts(now: Unknowns, X: Floats, latent: Augmentation | None = None) -> Floats:
-    """Return the table that Φ, s₀ and scale are given: X as it is if NaN can be integrated out, else filled in."""
+    """Return the table used for Φ, s₀ and scale: X unchanged if NaN can be integrated out, else filled in."""
     if latent is not None:
         return latent.seen(now)
     return X if now.covariance.is_diagonal else filled(X, now)
 
 
 def log_joint(now: Unknowns, X: Floats, latent: Augmentation | None = None) -> float:
-    """log p(X, t, π | Φ, s₀), of the filled table if Φ is full and entries are missing, and with latent coordinates."""
+    """log p(X, t, π | Φ, s₀); of the filled table with latent coordinates, or if Φ is full and entries are missing."""
     return log_prior(now.tree) + likelihood(now.covariance, what_counts(now, X, latent))(now.tree, now.leaf_noise)
 
 
@@ -309,7 +308,7 @@ TRACES = ("leaf_noise", "last_time", "log_scale", "log_joint")
 
 
 class Draw(NamedTuple):
-    """What is kept of an iteration."""
+    """What is kept from an iteration."""
 
     children: npt.NDArray[Any]  # (n−1, 2)
     times: Floats  # (n−1,)
@@ -323,12 +322,12 @@ class Draw(NamedTuple):
 
     @property
     def tails(self) -> Tails:
-        """The law of the rows' noise."""
+        """The distribution of the rows' noise."""
         return Tails(self.leaf_noise, self.df)
 
 
 class Chain:
-    """A chain and what it has drawn so far. `advance` makes it longer; nothing else changes it."""
+    """A chain and its draws so far. `advance` extends it; nothing else changes it."""
 
     def __init__(
         self,
@@ -352,7 +351,7 @@ class Chain:
         self.completed = Completed()
 
     def advance(self) -> None:
-        """Make one iteration and keep its draw."""
+        """Run one iteration and keep its draw."""
         settings = self.settings
         move = self.build if settings.greedy else self.move
         self.now = iterate(self.now, self.X, self.family, self.rng, move, settings.learn_noise, self.latent)
@@ -362,20 +361,20 @@ class Chain:
         self.keep()
 
     def move(self, now: Unknowns) -> Unknowns:
-        """Make a sweep of the tree, given the rest, and draw the noise that each row has of its own."""
+        """Make a sweep of the tree, given the rest, and draw each row's own noise."""
         walk = self.walk
         walk.given(now.covariance.whiten(filled(self.X, now)), now.leaf_noise, now.tree.times)
-        # A fixed Φ does not follow the times, so they have a scale of their own to find.
+        # A fixed Φ does not adapt to the times, so their scale must be found separately.
         walk.sweep(rescaled=self.family.log_rescale(now.covariance, 2.0) == -math.inf)
         return _taken_from(walk, now)
 
     def build(self, now: Unknowns) -> Unknowns:
-        """Make the greedy tree, given the rest."""
+        """Build the greedy tree, given the rest."""
         rows = now.covariance.whiten(filled(self.X, now))
         return now._replace(tree=apart(greedy_start(rows, now.leaf_noise, None, self.settings.neighbors)))
 
     def adapt(self) -> None:
-        """Let searches follow the chain, and look for near rows again where Φ may have turned."""
+        """Adapt searches to the chain, and find near rows again where Φ may have changed."""
         self.walk.adapt(self.n_done, self.settings.warmup)
         if self.n_done == self.settings.warmup // 2 and not isinstance(self.family, Spherical | Fixed):
             self.walk.set_near(nearest(self.now.covariance.whiten(filled(self.X, self.now)), N_NEAR)[0])
@@ -403,7 +402,7 @@ class Chain:
                 self.completed.add(now.missing)
 
     def draw(self) -> Draw:
-        """Return where the chain is, as it is kept."""
+        """Return the chain's current position in the form that is stored."""
         now = self.now
         smaller = np.int32 if len(self.X) < 2**30 else np.int64
         kept = self.latent is not None and len(self.draws) % self.settings.keep_latent == 0
@@ -419,7 +418,7 @@ class Chain:
         )
 
     def without_draws(self) -> Chain:
-        """Return a copy that goes on from here with nothing kept: small enough to travel."""
+        """Return a copy that continues from here without past draws: small enough to send."""
         light = copy.copy(self)
         light.rng, light.walk = copy.deepcopy(self.rng), copy.deepcopy(self.walk)
         light.draws, light.completed = [], copy.copy(self.completed)
@@ -427,7 +426,7 @@ class Chain:
         return light
 
     def follow(self, other: Chain) -> None:
-        """Take over where a copy without draws has got to, and what it has kept on the way."""
+        """Take over the position of a copy without past draws, and what it has drawn since."""
         self.rng, self.walk = other.rng, other.walk
         self.now, self.n_done, self.completed = other.now, other.n_done, other.completed
         self.draws.extend(other.draws)
@@ -435,7 +434,7 @@ class Chain:
             self.trace[name].extend(values)
 
     def progress(self) -> dict[str, str]:
-        """Tell how good the tree is."""
+        """Report how good the tree is."""
         if not self.n_done:
             return {}
         phase = " (warm-up)" if self.n_done <= self.settings.warmup else ""

@@ -1,4 +1,4 @@
-"""A learner's checkpoint: its chains, to go on as if never stopped."""
+"""A learner's checkpoint: its chains, so that a run can continue as if never stopped."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _COMPLETED = ("expected", "mean", "squares")
 class Checkpoint:
     """A file that follows a run of the learner.
 
-    `load` brings fresh chains to where an earlier run left them, `write` is called now and then. A run is told apart by
-    its data, its family, its settings and its seed: the threads and the number of draws may differ, so that a finished
-    run can be extended.
+    `load` brings fresh chains to where an earlier run left them; `write` is called from time to time. A run is
+    identified by its data, its family, its settings and its seed; the number of threads and of draws may differ, so a
+    finished run can be extended.
     """
 
     def __init__(

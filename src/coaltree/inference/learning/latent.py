@@ -4,12 +4,12 @@ Given the tree, Φ and leaf noise s₀, values of all internal nodes are drawn, 
 
     z_i ~ N(z_parent, (branch + s₀) Φ)   within what is seen of the row,
 
-coordinate by coordinate. Cutpoints of ordinal columns, and the one of binary columns, are drawn before, given the
-parents, with z integrated out: given z they could hardly move. The first cutpoint is then brought back to 0 with all of
-its column, for the root has a flat prior. Entries that are missing are drawn like coordinates without bounds.
+coordinate by coordinate. Cutpoints of ordinal columns, and the single one of binary columns, are drawn first, given the
+parents, with z integrated out: given z they could hardly move. The first cutpoint and its whole column are then shifted
+back so that it is 0, as the root has a flat prior. Missing entries are drawn like coordinates without bounds.
 
-An iteration takes O(n D), or O(n D²) under a full Φ. What is drawn sits where a table of numbers has its missing
-entries: `Unknowns.missing`, in the order of the NaN of X, and `Unknowns.cuts`.
+An iteration takes O(n D), or O(n D²) under a full Φ. The draws are stored where a numeric table has its missing
+entries: `Unknowns.missing`, in the order of the NaN in X, and `Unknowns.cuts`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from coaltree.model.truncated import draw_between, log_levels
 from coaltree.model.unit import UnitWishart
 from coaltree.randomness import Stream, make_streams
 
-# Draws that a start makes before anything else moves.
+# Draws made at the start before anything else moves.
 N_FIRST = 3
 
 
@@ -46,12 +46,12 @@ class _Row(NamedTuple):
 
 
 class Augmentation:
-    """What a chain needs to know of a table's columns to draw their coordinates."""
+    """What a chain needs to know about a table's columns to draw their coordinates."""
 
     def __init__(self, columns: Columns, encoded: Encoded) -> None:
         self.columns, self.encoded = columns, encoded
         self.drawn = np.isnan(encoded.X)
-        # Nothing is known of these, so a diagonal Φ integrates them out.
+        # Nothing is known about these, so a diagonal Φ integrates them out.
         self.unknown: Bools = np.isnan(encoded.start)
         self.unit = columns.unit
 
@@ -75,7 +75,7 @@ class Augmentation:
         return Z
 
     def seen(self, now: Unknowns) -> Floats:
-        """Return what Φ, s₀ and scale are given: entries that are missing stay NaN if they can be integrated out."""
+        """Return the table used for Φ, s₀ and scale: missing entries stay NaN if they can be integrated out."""
         Z = self.table(now)
         if now.covariance.is_diagonal:
             Z[self.unknown] = np.nan
@@ -89,7 +89,7 @@ class Augmentation:
         assert now.cuts is not None
         Z, row = self._parents(now, rng)
         cuts, stream = now.cuts.copy(), make_streams(rng, 1)[0]
-        # Where row i is off its parent, through Q; follows Z under a full Φ.
+        # Deviation of row i from its parent, times Q; kept up to date with Z under a full Φ.
         pull = None if row.precision is None else (Z - row.centre) @ row.precision
         expected = Z.copy()
         for j, model in enumerate(self.columns.models):
@@ -122,7 +122,7 @@ class Augmentation:
         return now._replace(missing=Imputed(Z[self.drawn], expected[self.drawn]), cuts=cuts)
 
     def _parents(self, now: Unknowns, rng: np.random.Generator) -> tuple[Floats, _Row]:
-        """Draw the nodes; return the table, its missing entries drawn anew, and the leaves given their parents."""
+        """Draw the nodes; return the table with its missing entries redrawn, and the leaves given their parents."""
         n, tree = len(self.drawn), now.tree
         above = tree.parents()[:n]
         spread = tree.times[above - n] + now.leaf_noise
@@ -151,7 +151,7 @@ class Augmentation:
         stream: Stream,
         expected: Floats,
     ) -> None:
-        """Draw coordinate k of the rows in which it is seen, between bounds; missing entries are drawn already."""
+        """Draw coordinate k of the rows in which it is observed, between bounds; missing entries are already drawn."""
         centre, spread = _conditional(Z, k, row, pull)
         new = np.empty(len(Z))
         draw_between(centre, spread, low, high, stream, new)
@@ -164,7 +164,7 @@ class Augmentation:
         expected[~gap, k] = new[~gap]
 
     def _cone(self, j: int, Z: Floats, k: int) -> tuple[Floats, Floats]:
-        """Bounds of coordinate k of a categorical column given its others: what is seen has the most utility."""
+        """Bounds of coordinate k of a categorical column given its others: the observed level has the most utility."""
         model, here = self.columns.models[j], self.columns.coordinates(j)
         codes = self.encoded.codes[:, j]
         own, corner = k - here.start, model.corners
@@ -184,10 +184,11 @@ class Augmentation:
     def draw_covariance(
         self, now: Unknowns, Z: Floats, family: CovarianceFamily, rng: np.random.Generator
     ) -> Unknowns | None:
-        """Draw a full Φ and scale the unit columns so that its ones are ones again; None where that is not needed.
+        """Draw a full Φ and rescale the unit columns to variance 1; None where that is not needed.
 
-        With c the standard deviations that Φ has in unit columns, (z, κ, Φ) are seen at (z/c, κ/c, Φ at ones). The flat
-        root and the prior of the gaps leave a factor Π c⁻¹⁻ᵍ exp(−Σ gaps/(mean c)), g gaps: a draw is accepted by it.
+        With c the standard deviations of Φ in unit columns, (z, κ, Φ) become (z/c, κ/c, Φ with unit variances). The
+        flat root and the prior of the gaps leave a factor Π c⁻¹⁻ᵍ exp(−Σ gaps/(mean c)), g gaps, by which a draw is
+        accepted.
         """
         if not isinstance(family, UnitWishart):
             return None
@@ -200,7 +201,7 @@ class Augmentation:
         return self._scaled(now._replace(covariance=new), 1.0 / deviations)
 
     def log_scaled(self, now: Unknowns, c: float) -> float:
-        """Log of prior ratio and Jacobian where times are multiplied by c, and so unit coordinates by √c."""
+        """Log of prior ratio and Jacobian when times are multiplied by c, and hence unit coordinates by √c."""
         assert now.cuts is not None
         return self._log_scaled(now.cuts, np.where(self.unit, math.sqrt(c), 1.0))
 

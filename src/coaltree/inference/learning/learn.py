@@ -1,9 +1,8 @@
 """`learn_posterior`: trees, covariance and leaf noise from the data alone.
 
-Which covariance, and whether noise has heavy tails: short chains compared by leave-one-out density.
-
-The density decides what predicts best, for new rows, missing entries and `score_samples`. It does not decide what tree
-looks best to those who have labels in mind: see "Which covariance" in the documentation.
+The choice of covariance, and of heavy-tailed noise, can be left to the data: short chains are compared by leave-one-out
+density. That density measures which model predicts best, for new rows, missing entries and `score_samples`. It does not
+measure which tree agrees best with known labels: see "Which covariance" in the documentation.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.validation import check_choice, check_count, check_data, check_leaf_noise
 
 LEARN, ROBUST = "learn", "robust"
-# A short chain has this share of the iterations of a long one, and at least so many; half of them are warm-up.
+# A short chain has this share of the iterations of a long one, and at least this many; half of them are warm-up.
 PILOT_SHARE, FEWEST_ITERATIONS = 0.25, 100
-# A full matrix needs so many rows per column to be worth trying, and more columns than this are too many for factors.
+# A full matrix needs this many rows per column to be worth trying; more columns than this are too many for factors.
 ROWS_PER_COLUMN, MOST_COLUMNS = 1.5, 400
 # An iteration takes time n D² where coordinates are latent and the matrix is full.
 MOST_LATENT = 60
@@ -63,7 +62,7 @@ def pilot_effort(effort: Effort) -> Effort:
 
 
 def candidates(X: Floats) -> tuple[str, ...]:
-    """Covariances that suit a table: those that its columns and rows can tell apart."""
+    """Covariances that suit a table: those that its columns and rows can distinguish."""
     d = X.shape[1]
     if d == 1 or np.any(np.nanmin(X, axis=0) == np.nanmax(X, axis=0)):
         return ("spherical",)
@@ -97,7 +96,7 @@ def choose(
 ) -> tuple[Any, Any, dict[str, Compared]]:
     """Return the covariance and leaf noise to run with, and the table of what was compared.
 
-    Covariances first, with the noise that is asked for or one for all rows; then heavy tails, with the best of them.
+    Covariances come first, with the requested noise or one for all rows; then heavy tails, with the best covariance.
     """
     names = suited if is_auto(covariance) else (covariance,)
     noise = LEARN if is_auto(leaf_noise) else leaf_noise
@@ -119,7 +118,7 @@ class LearnedPosterior(NamedTuple):
     """What was learned, and the trees it was learned with."""
 
     posterior: TreePosterior  # draws of the first chain, of the second, …
-    middle: State  # the middle of the draws of Φ
+    middle: State  # a central value of the draws of Φ
     leaf_noise: Floats  # (n,), medians
     # The draw that goes with each tree; a single one if all have the same. (M, d), the variances, if Φ is diagonal.
     covariances: Floats  # (M, d, d)
@@ -128,19 +127,19 @@ class LearnedPosterior(NamedTuple):
     warmup: int
     completed: Floats  # (n, d): X, missing entries replaced by their posterior means
     completed_sd: Floats  # (n, d): posterior standard deviation of those, 0 elsewhere
-    convergence: Convergence | None  # None of a greedy tree
+    convergence: Convergence | None  # None for a greedy tree
     finished: bool  # False if Ctrl-C ended it early
-    # (M,): the noise of a new row that goes with each tree, a draw from its law; None if all rows share one noise
+    # (M,): the noise of a new row that goes with each tree, drawn from its distribution; None if all rows share one
     new_noises: Floats | None = None
-    surprise: Floats | None = None  # (n,): how probable a row is that fits as badly; None likewise
+    surprise: Floats | None = None  # (n,): probability of a row that fits as badly; None likewise
     tails: Floats | None = None  # (M, 2): s₀ and ν of each draw; None likewise
     compared: dict[str, Compared] | None = None  # what was compared, the best first; None if nothing was to choose
-    # Of a mixed table; `completed` and all else above are then of its latent coordinates.
+    # For a mixed table; `completed` and everything above then refer to its latent coordinates.
     mixed: Mixed | None = None
 
     @property
     def covariance(self) -> Floats:
-        """The middle of the draws of Φ, (d, d)."""
+        """A central value of the draws of Φ, (d, d)."""
         return self.middle.matrix()
 
     def leave_one_out(self) -> LeaveOneOut:
@@ -188,19 +187,19 @@ def learn_posterior(
         learns a few common factors and a variance for each column. "auto" runs short chains with each that suits the
         table and takes the one with the highest leave-one-out density (`compared`).
     coordinates : array-like (d, p), optional
-        Where the columns lie, for a kernel.
+        Positions of the columns, for a kernel.
     leaf_noise : "learn", "robust", "auto", float or array-like (n,)
         Variance of each leaf in units of Φ; learned under an Exponential(1) prior by default. "robust" gives every row
-        a noise of its own around it, with heavy tails that are learned too, so that rows that fit badly do not distort
-        the tree; `surprise` says how badly. "auto" compares the two.
+        its own noise around it, with heavy tails that are learned too, so that rows that fit badly do not distort the
+        tree; `surprise` says how badly. "auto" compares the two.
     n_draws : int, optional
-        Trees kept, of all chains together.
+        Trees kept, over all chains together.
     warmup : int, optional
-        Iterations of each chain that are dropped, in which it adapts.
+        Iterations of each chain during which it adapts, and which are dropped.
     n_chains : int, optional
-        Chains, each from a start of its own. Default: 2.
+        Number of chains, each from its own start. Default: 2.
     thin : int, optional
-        Iterations of a chain between two kept draws. Defaults of all four depend on the number of rows, in
+        Iterations of a chain between two kept draws. The defaults of all four depend on the number of rows, see
         `coaltree.inference.effort`: 234 and 200 draws four iterations apart for up to 1 700 rows, 100 and 100 for many.
     method : {"auto", "greedy"}
         "auto" samples. "greedy" builds the greedy tree (rule "peak") at the current covariance and noise instead, in
@@ -210,13 +209,13 @@ def learn_posterior(
     progress : bool
         Show a progress bar. Ctrl-C ends the run early and returns what has been drawn.
     checkpoint : path, optional
-        File (.npz) that follows the learning. A stopped run continues from it to the identical result, and a
+        File (.npz) that is updated during learning. A stopped run continues from it to the identical result, and a
         finished one can be extended by a larger n_draws.
     neighbors : int, optional
         With ``method="greedy"``: consider only this many nearest neighbours of every cluster, as in `greedy_tree`.
     columns : "auto", dict, path of a TOML file, or Guessed, optional
-        What columns are: see `coaltree.model.columns`. By default all are numbers in their own units. With it X may be
-        a DataFrame of any columns; numbers are standardised, and what was learned is of latent coordinates.
+        The types of the columns: see `coaltree.model.columns`. By default all are numbers in their own units. With it X
+        may be a DataFrame of any columns; numbers are standardised, and the results refer to latent coordinates.
 
     Returns
     -------
@@ -285,7 +284,7 @@ def _learn(
     progress: bool,
     checkpoint: str | os.PathLike[str] | None,
 ) -> tuple[LearnedPosterior, list[tuple[str, type[Warning]]]]:
-    """Run the chains of one model; the second part is what to warn of."""
+    """Run the chains of one model; the second part is what to warn about."""
     X_array, method, neighbors = how.X, how.method, how.neighbors
     n, d = X_array.shape
     latent = None if how.mixed is None else how.mixed.augmentation()
@@ -325,7 +324,7 @@ def _learn(
 
 
 def _pilot_seed(random_state: RandomState) -> RandomState:
-    """Return a seed for short chains that leaves that of the long ones as it is."""
+    """Return a seed for short chains that leaves that of the long ones unchanged."""
     return random_state.spawn(1)[0] if isinstance(random_state, np.random.Generator) else random_state
 
 
@@ -355,7 +354,7 @@ def _check_neighbors(neighbors: Any, method: str, X: Floats) -> int:
 
 
 def _check_learnable(X: Floats, family: CovarianceFamily) -> list[tuple[str, type[Warning]]]:
-    """Refuse what has no posterior before hours are spent on it; return what to warn of."""
+    """Refuse inputs without a proper posterior before hours are spent on them; return what to warn about."""
     n, d = X.shape
     lowest, highest = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
     constant = np.flatnonzero(lowest == highest)
@@ -384,7 +383,7 @@ def _gather(
     finished: bool,
     seed: int | None,
 ) -> LearnedPosterior:
-    """Put the draws of all chains together; of chains that were stopped in warm-up, where they are."""
+    """Combine the draws of all chains; for chains stopped during warm-up, their current state."""
     n_done = min(chain.n_done for chain in chains)
     n_kept = min(len(chain.draws) for chain in chains)
     draws = [chain.draws[:n_kept] if n_kept else [chain.draw()] for chain in chains]

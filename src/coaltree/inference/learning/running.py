@@ -1,8 +1,8 @@
 """Run chains side by side: threads or joblib, progress, interruption, checkpoints.
 
-Chains run in worker threads, even a single one: the interrupt of the keyboard then reaches only the thread that waits,
-and every chain stops between two iterations, never within one. Under a joblib backend of other processes or machines
-(`joblib.parallel_config`), chains travel there for a block of iterations and come back; an interrupt loses that block.
+Chains run in worker threads, even a single one: a keyboard interrupt then reaches only the thread that waits, and every
+chain stops between two iterations, never within one. Under a joblib backend of other processes or machines
+(`joblib.parallel_config`), chains are sent there for a block of iterations and back; an interrupt loses that block.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tqdm import tqdm
 
 # Chains wait for each other after this many seconds; progress is shown, and a checkpoint may be written.
 SECONDS_A_BLOCK = 0.5
-# The same for chains that travel, with their data, to other processes.
+# The same for chains that are sent, with their data, to other processes.
 SECONDS_AWAY = 5.0
-# Time between two checkpoints: at least this, and at least so many times as long as the last one took.
+# Time between two checkpoints: at least this, and at least this many times as long as the last one took.
 SECONDS_BETWEEN_CHECKPOINTS, CHECKPOINT_SHARE = 10.0, 20.0
 
 
 class Runnable(Protocol):
-    """A chain that can be made longer."""
+    """A chain that can be extended."""
 
     @property
     def n_done(self) -> int:
@@ -37,19 +37,19 @@ class Runnable(Protocol):
         ...
 
     def advance(self) -> None:
-        """Make one iteration."""
+        """Run one iteration."""
         ...
 
     def without_draws(self) -> Any:
-        """Return a copy that goes on from here with nothing kept: small enough to travel."""
+        """Return a copy that continues from here without past draws: small enough to send."""
         ...
 
     def follow(self, other: Any) -> None:
-        """Take over where a copy without draws has got to, and what it has kept on the way."""
+        """Take over the position of a copy without past draws, and what it has drawn since."""
         ...
 
     def progress(self) -> dict[str, str]:
-        """Tell what is worth showing beside a progress bar."""
+        """Return what is worth showing beside a progress bar."""
         ...
 
 
@@ -63,10 +63,10 @@ def run(
     progress: bool = False,
     save: Callable[[], None] | None = None,
 ) -> bool:
-    """Make every chain `n_iter` iterations long; the result does not depend on `n_jobs` or on where they run.
+    """Extend every chain to `n_iter` iterations; the result does not depend on `n_jobs` or on where they run.
 
-    `save` is called now and then, and at the end. Ctrl-C ends the run early, between two iterations. Returns whether it
-    came to its end.
+    `save` is called from time to time, and at the end. Ctrl-C ends the run early, between two iterations. Returns
+    whether it was completed.
     """
     backend, _ = get_active_backend(prefer="threads")
     here = isinstance(backend, ThreadingBackend | SequentialBackend)
@@ -89,7 +89,7 @@ def run(
 
 
 def _block(chain: Runnable, n_iter: int, seconds: float, stop: threading.Event | None = None) -> None:
-    """Advance a chain for about so many seconds, one iteration at least."""
+    """Advance a chain for about the given number of seconds, at least one iteration."""
     began = time.monotonic()
     while chain.n_done < n_iter and not (stop is not None and stop.is_set()):
         chain.advance()
@@ -99,7 +99,7 @@ def _block(chain: Runnable, n_iter: int, seconds: float, stop: threading.Event |
 
 @contextmanager
 def _threads(chains: Sequence[Runnable], n_jobs: int | None) -> Iterator[Callable[[int], None]]:
-    """How to make all chains a block longer, in threads of this process; an interrupt waits for their iterations."""
+    """How to extend all chains by a block, in threads of this process; an interrupt waits for their iterations."""
     stop = threading.Event()
     # Threads are for chains: small matrices on many BLAS threads cost far more than they save.
     n_threads = max(1, min(effective_n_jobs(n_jobs), len(chains)))
@@ -121,10 +121,10 @@ def _threads(chains: Sequence[Runnable], n_jobs: int | None) -> Iterator[Callabl
 
 @contextmanager
 def _elsewhere(chains: Sequence[Runnable], n_jobs: int | None) -> Iterator[Callable[[int], None]]:
-    """The same through joblib's backend. Chains travel without what they have drawn before."""
+    """The same through joblib's backend. Chains are sent without their past draws."""
 
     def advance(n_iter: int) -> None:
-        # The data travel inside the task. As an argument Dask would put them on a worker, and lose them with it.
+        # The data are part of the task. As an argument, Dask would put them on a worker and lose them with it.
         blocks = [functools.partial(_block_away, chain.without_draws(), n_iter, SECONDS_AWAY) for chain in chains]
         tasks = [delayed(block)() for block in blocks]
         for chain, longer in zip(chains, Parallel(n_jobs=n_jobs)(tasks), strict=True):
@@ -140,7 +140,7 @@ def _block_away(chain: Runnable, n_iter: int, seconds: float) -> Runnable:
 
 
 def _rounds(chains: Sequence[Runnable], n_iter: int, progress: bool) -> Iterator[None]:
-    """Go on until every chain has `n_iter` iterations; show how far they are."""
+    """Continue until every chain has `n_iter` iterations; show progress."""
     done = [chain.n_done for chain in chains]
     with tqdm(total=n_iter * len(chains), initial=sum(done), desc="iterations", disable=not progress) as bar:
         while min(done) < n_iter:

@@ -1,4 +1,4 @@
-"""Where chains of the learner start: the covariance of the data, and greedy trees that differ."""
+"""Where the learner's chains start: the covariance of the data, and different greedy trees."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Near = SmallInts
 
 # Near rows of every row: candidates of the greedy start, and where searches for an edge begin.
 N_NEAR = 12
-# The start of up to this many rows is the greedy tree of all pairs, of more that of near ones.
+# Up to this many rows the start is the greedy tree over all pairs, beyond that over near ones.
 ALL_PAIRS = 1500
 # Further chains start from rows moved by this fraction of the distance to the next.
 JITTER = 0.5
@@ -35,16 +35,16 @@ class Unknowns(NamedTuple):
     covariance: State
     leaf_noise: Floats  # (n,)
     missing: missing.Imputed | None = None  # entries of X that are NaN
-    cuts: Floats | None = None  # cutpoints of binary and ordinal columns, (C,); None of a table of numbers
+    cuts: Floats | None = None  # cutpoints of binary and ordinal columns, (C,); None for a numeric table
     tails: Tails | None = None  # of leaf noise, if every row has its own
 
     @property
     def noise_level(self) -> float:
-        """s₀: the noise that all rows have, or around which theirs scatters."""
+        """s₀: the noise that all rows share, or around which theirs varies."""
         return float(self.leaf_noise[0]) if self.tails is None else self.tails.scale
 
     def with_noise_level(self, level: float) -> Unknowns:
-        """Return the same with all noise stretched to another s₀."""
+        """Return the same with all noise rescaled to another s₀."""
         if self.tails is None:
             return self._replace(leaf_noise=np.full_like(self.leaf_noise, level))
         stretched = (level / self.tails.scale) * self.leaf_noise
@@ -66,9 +66,9 @@ def first_guesses(
 ) -> tuple[list[Unknowns], Near]:
     """Where each chain starts, and the near rows of every row, (n, k).
 
-    All begin with the covariance of the data. The first has the greedy tree by peaks, the others the same of rows moved
-    at random by about half the way to the next row, so that their clades differ at every level. With `heavy` noise,
-    variances are those of the middle half of each column, and rows far from all others start with more noise.
+    All begin with the covariance of the data. The first has the greedy tree by peaks, the others the same for rows
+    moved at random by about half the distance to the next row, so that their clades differ at every level. With `heavy`
+    noise, variances are those of the middle half of each column, and rows far from all others start with more noise.
     """
     # Learned noise starts at half the time by which half of the lineages are expected to have merged, 2/n.
     noise = np.full(len(X), 1.0 / len(X)) if leaf_noise is None else leaf_noise
@@ -106,20 +106,20 @@ def _middle_variances(X: Floats) -> Floats:
 
 
 def greedy_start(rows: Floats, noise: Floats, near: tuple[Near, Floats] | None, neighbors: int | None = None) -> Tree:
-    """The greedy tree by peaks: of all pairs where rows are few, else of near ones."""
+    """The greedy tree by peaks: over all pairs if rows are few, else over near ones."""
     if neighbors is None and len(rows) <= ALL_PAIRS:
         return Tree(*build(pair_distances(rows), rows.shape[1], noise, PEAK))
     return Tree(*build_by_graph(rows, noise, PEAK, neighbors or N_NEAR, near))
 
 
 def apart(tree: Tree) -> Tree:
-    """Part merges that are tied, as those of equal rows are: slices cannot move what has no room."""
+    """Separate tied merges, such as those of equal rows: slices cannot move a merge that has no room."""
     steps = np.arange(1.0, tree.n_leaves)
     return Tree(tree.children, tree.times + steps * (1e-9 * (tree.times[-1] + 1e-9) / tree.n_leaves), tree.names)
 
 
 def _crudely_filled(X: Floats) -> Floats:
-    """X with missing entries from near rows, compared on the columns they share; of many rows, means of columns."""
+    """X with missing entries from near rows, compared on shared columns; with many rows, means of columns."""
     from sklearn.impute import KNNImputer  # slow to import
 
     if len(X) <= ALL_PAIRS:

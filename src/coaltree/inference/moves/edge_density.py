@@ -1,19 +1,19 @@
 r"""Where along one edge a cut-off subtree is attached: the density, its peak, and a proposal close to it.
 
-A subtree with message N(m, s Φ) and birth t_c hangs on the edge above node a at time t. The rest of the tree says
-N(m_a, α Φ) from below and N(u, β Φ) from above at that point, α = s_a + t − t_a, β = s_u + t_u − t, so with
-D = α + β (constant along the edge) and ω = α/D it expects there
+A subtree with message N(m, s Φ) and birth t_c hangs on the edge above node a at time t. The messages of the rest of the
+tree at that point are N(m_a, α Φ) from below and N(u, β Φ) from above, α = s_a + t − t_a, β = s_u + t_u − t, so with
+D = α + β (constant along the edge) and ω = α/D the value there has
 
     mean (1 − ω) m_a + ω u,   variance α (1 − ω),
 
-and the subtree pays for its place by one normal density. Whitened, up to a constant,
+and the subtree contributes one normal density. Whitened, up to a constant,
 
     log f(t) = −Λ(t) − (d/2) log v − ε/2v,
     v = s + t − t_c + α(1 − ω),   ε = (1 − ω)|m − m_a|² + ω|m − u|² − ω(1 − ω)|m_a − u|².
 
-Λ is the coalescent's: the stem of the subtree meets each of the other live lineages at rate 1, so Λ′(t) is their
+Λ comes from the coalescent: the stem of the subtree meets each of the other live lineages at rate 1, so Λ′(t) is their
 number. Above the root β = ∞, ω = 0, Λ′ = 1 and f is exactly the truncated GIG of `coaltree.model.gig`. Elsewhere f
-has no closed form, and the proposal interpolates log f linearly between knots that crowd around its peak.
+has no closed form, and the proposal interpolates log f linearly between knots that are densest around its peak.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Edge(NamedTuple):
 
 
 class Others(NamedTuple):
-    """The coalescent's Λ, linear between knots: exactly, at the n − 2 merges that stay in place, or roughly."""
+    """The coalescent's Λ, linear between knots: exact, at the n − 2 merges that stay in place, or approximate."""
 
     times: Floats  # (K,), sorted
     exposure: Floats  # (K+1,): Λ at time 0 and at each of the times
@@ -58,7 +58,7 @@ class Others(NamedTuple):
 
 
 def make_others(n_times: int) -> Others:
-    """Room for Λ with so many knots."""
+    """Room for Λ with the given number of knots."""
     return Others(np.zeros(n_times), np.zeros(n_times + 1), np.ones(n_times + 1))
 
 
@@ -117,7 +117,7 @@ def expectation(edge: Edge, time: float) -> tuple[float, float, float, float]:
 
 @borrowing
 def log_likelihood(edge: Edge, d: float, time: float) -> float:
-    """Log f(t) without the coalescent's share −Λ(t) and the constant −(d/2) log 2π."""
+    """Log f(t) without the coalescent's term −Λ(t) and the constant −(d/2) log 2π."""
     if d == 0.0:
         return 0.0
     v, eps, _, _ = expectation(edge, time)
@@ -248,7 +248,7 @@ def highest(knots: Floats) -> float:
 
 @borrowing
 def log_knot_mass(knots: Floats) -> float:
-    """Log of the whole mass of the interpolated density."""
+    """Log of the total mass of the interpolated density."""
     top = highest(knots)
     total = 0.0
     for segment in range(N_KNOTS - 1):

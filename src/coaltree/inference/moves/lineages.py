@@ -1,13 +1,13 @@
-r"""How many lineages are live at a time, and for how long they have been, while merges come and go: O(log n) each.
+r"""The number of live lineages at any time, and its integral, while merges are added and removed: O(log n) each.
 
-The stem of a cut-off subtree meets each of the other live lineages at rate 1, so hanging it at time t costs
+The stem of a cut-off subtree meets each of the other live lineages at rate 1, so attaching it at time t costs
 
     Λ(t) = ∫_0^t (n − 1 − number of other merges by τ) dτ = (n − 1 − c) t + Σ_{merges τ ≤ t} τ,
 
-c the number of those merges. Merges lie in buckets of a few, by time; a Fenwick tree holds numbers and sums of times of
-all buckets before one. What the bounds of the buckets are matters to speed alone.
+where c is the number of those merges. Merges are kept in small buckets by time; a Fenwick tree holds the numbers and
+sums of times of all buckets before a given one. The bounds of the buckets affect only speed.
 
-A `clock` is the same Λ roughly, in a few dozen straight pieces: what a proposal needs, which must not depend on the
+A `clock` is a rough version of Λ, in a few dozen linear pieces, for use in a proposal, which must not depend on the
 times that the move is about to change.
 """
 
@@ -21,15 +21,15 @@ from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, kernel
 from coaltree.inference.moves.edge_density import Others, make_others, n_until
 
-# Merges a bucket, when they were last put in order.
+# Merges per bucket when the buckets are rebuilt.
 PER_BUCKET = 8
-# Straight pieces of a clock.
+# Linear pieces of a clock.
 N_PIECES = 64
 _NONE = -1
 
 
 class Lineages(NamedTuple):
-    """The merges of a tree over n leaves by their times; a merge goes by its node number."""
+    """The merges of a tree over n leaves by their times; a merge is identified by its node number."""
 
     bounds: Floats  # (B−1,) times at which buckets 1, 2, … begin
     first: Ints  # (B,) one of the bucket's merges, or none
@@ -55,7 +55,7 @@ def make_lineages(time: Floats) -> Lineages:
 
 @kernel
 def put_in_order(state: Lineages, time: Floats) -> None:
-    """Lay the buckets anew, about equally full."""
+    """Rebuild the buckets, about equally full."""
     n = time.size // 2
     n_buckets = state.first.size
     ordered = np.sort(time[n : 2 * n - 1])
@@ -79,7 +79,7 @@ def _count(state: Lineages, bucket: int, number: float, time: float) -> None:
 
 @borrowing
 def insert(state: Lineages, node: int, time: float) -> None:
-    """A merge comes in."""
+    """Add a merge."""
     bucket = n_until(state.bounds, time)
     second = state.first[bucket]
     state.first[bucket] = node
@@ -92,7 +92,7 @@ def insert(state: Lineages, node: int, time: float) -> None:
 
 @borrowing
 def remove(state: Lineages, node: int, time: float) -> None:
-    """The merge `node`, which came in at `time`, goes out."""
+    """Remove the merge `node`, which was added at `time`."""
     bucket = n_until(state.bounds, time)
     before, after = state.before[node], state.after[node]
     if before >= 0:
@@ -106,7 +106,7 @@ def remove(state: Lineages, node: int, time: float) -> None:
 
 @borrowing
 def exposure(state: Lineages, times: Floats, time: float) -> float:
-    """Λ(t), where the merge of the cut-off subtree is out; `times` are those of all nodes."""
+    """Λ(t), with the merge of the cut-off subtree removed; `times` are those of all nodes."""
     bucket = n_until(state.bounds, time)
     number, total = 0.0, 0.0
     k = bucket
@@ -129,12 +129,12 @@ def expected_times(n: int) -> Floats:
 
 
 def make_clock(merge_times: Floats) -> Others:
-    """Λ in straight pieces between which the number of lineages falls by an equal factor, from sorted times (n−1,)."""
+    """Λ in linear pieces between which the number of lineages falls by a constant factor, from sorted times (n−1,)."""
     n = len(merge_times) + 1
     live = np.unique(np.geomspace(1.0, n, N_PIECES + 1).round())[-2::-1]
     done = n - live.astype(np.int64)  # merges by each knot, 1 … n−1
     clock = make_others(len(done))
-    # One of the merges is the subtree's own, and any may be.
+    # One of the merges is the subtree's own, which may be any of them.
     weight = (n - 2.0) / (n - 1.0)
     total = weight * np.cumsum(merge_times)[done - 1]
     clock.times[:] = merge_times[done - 1]

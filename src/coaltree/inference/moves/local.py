@@ -1,20 +1,20 @@
-r"""Regrafts that look only at near edges: a move costs what its neighbourhood costs, whatever n is.
+r"""Regrafts that consider only near edges: the cost of a move depends on its neighbourhood, not on n.
 
-A subtree S is cut and hung anew on the rest of the tree T, as in `moves`; but not all edges of T are weighed. Edges are
-found best first, from where a search starts: the best edge seen so far shows its parent's, its sibling's and its
-children's edges, until there are enough. There are two ways to start, and each leaves the posterior as it is:
+A subtree S is cut off and reattached to the rest of the tree T, as in `moves.whole_tree`, but not all edges of T are
+weighed. A search finds edges best first: the best edge so far yields its parent's, its sibling's and its children's
+edges, until there are enough. There are two ways to start, and each leaves the posterior invariant:
 
-**Anchored.** Some leaf of S is drawn, and rows near it that are not in S, from a fixed list. Their edges in T are where
-the search starts. All of this depends on T and S alone, not on where S hung, so it is the same for the way back:
+**Anchored.** A leaf of S is drawn, and rows near it that are not in S, from a fixed list. The search starts at their
+edges in T. All of this depends only on T and S, not on where S was attached, so it is the same for the reverse move:
 
     accept with probability min(1, f(new) q(old) / f(old) q(new)),   q(old) = 0 if the old edge was not found.
 
-**Around the old place.** The search starts there. The way back would start at the new place, so that is surveyed as
-well, and has a q of its own.
+**Around the old place.** The search starts there. The reverse move would start at the new place, so that is searched as
+well, and has its own q.
 
-f is exact: its Λ is that of all merges (`lineages`). The proposal q takes Λ from a clock that stays as it is.
+f is exact: its Λ is that of all merges (`moves.lineages`). The proposal q takes Λ from a clock that is held fixed.
 
-Messages from above are made on the way down from the root to where a search starts, and at each edge that it finds:
+Messages from above are computed on the way down from the root to where a search starts, and at each edge it finds:
 O(d) times the depth of the tree and the number of edges.
 """
 
@@ -47,7 +47,7 @@ from coaltree.randomness import Stream, exponential, uniform
 
 Nodes = SmallInts
 
-# Rows at which an anchored search starts, and how many leaves of a large subtree are asked for rows outside it.
+# Rows at which an anchored search starts, and how many leaves of a large subtree are tried for rows outside it.
 N_ANCHORS = 3
 N_TRIES = 12
 # Edges around the old place.
@@ -63,15 +63,15 @@ class Search(NamedTuple):
     """Room for a search, and what it has found."""
 
     survey: Survey
-    stamp: Ints  # (2n,) the move in which a node was last told what is above it
+    stamp: Ints  # (2n,) the move in which a node's message from above was last updated
     found: Ints  # (2n,) the search in which its edge was last found
     now: Ints  # (2,): this move, this search
-    heap: Ints  # (room,) edges found but not looked around at, the best first
-    path: Ints  # (2n,) a way up
+    heap: Ints  # (room,) edges found but not yet expanded, best first
+    path: Ints  # (2n,) a path upwards
 
 
 class Local(NamedTuple):
-    """The state of a Markov chain on trees over n whitened rows; the first seven as in `chain.Chain`."""
+    """The state of a Markov chain on trees over n whitened rows; the first seven as in `mutable_tree.Chain`."""
 
     children: Ints  # (2n, 2), −1 for none
     parent: Ints  # (2n,)
@@ -84,7 +84,7 @@ class Local(NamedTuple):
     lineages: Lineages
     near: Nodes  # (n, k) near rows of every row
     search: Search
-    heat: Floats  # (2,): βd and β, where the likelihood is taken to the power β; 1 but for warm-up
+    heat: Floats  # (2,): βd and β, where the likelihood is raised to the power β; 1 except in warm-up
     log_joint: Floats  # (1,), up to −½(n−1) log|Φ|; the likelihood to the power β
 
 
@@ -136,7 +136,7 @@ def weigh(state: Local, cut: int, node: int) -> None:
 
 @borrowing
 def look_at(state: Local, cut: int, node: int, n_edges: int, waiting: int) -> tuple[int, int]:
-    """Add the edge above a node to what is found, unless it is or S is too young for it; numbers found and waiting."""
+    """Add the edge above a node, unless it was found before or S cannot be there; numbers found and waiting."""
     search = state.search
     if search.found[node] == search.now[1] or state.time[state.parent[node]] <= state.time[cut]:
         return n_edges, waiting
@@ -148,7 +148,7 @@ def look_at(state: Local, cut: int, node: int, n_edges: int, waiting: int) -> tu
 
 @borrowing
 def climb_to(state: Local, cut: int, node: int) -> int:
-    """The ancestor of a node, or itself, on whose edge S can hang."""
+    """The ancestor of a node, or itself, to whose edge S can be attached."""
     while state.time[state.parent[node]] <= state.time[cut]:
         node = state.parent[node]
     return node
@@ -193,7 +193,7 @@ def is_in(state: Local, row: int, one: int, two: int) -> bool:
 def find_anchors(state: Local, cut: int, away: int, stream: Stream, starts: Ints) -> int:
     """Rows near S, neither in it nor in `away`: the nearest to a leaf of S, and others at random.
 
-    Depends on these subtrees alone; `away` is one that is cut off as well, or S.
+    Depends only on these subtrees; `away` is another cut-off subtree, or S.
     """
     n_near, n_found = state.near.shape[1], 0
     for attempt in range(N_TRIES):
@@ -221,7 +221,7 @@ def find_anchors(state: Local, cut: int, away: int, stream: Stream, starts: Ints
 
 @borrowing
 def mass_found(state: Local, cut: int, node: int) -> float:
-    """Log mass of f on an edge, roughly; off the root by knots, which are left ready in the survey."""
+    """Approximate log mass of f on an edge; below the root by knots, which are left in the survey."""
     survey, d = state.search.survey, state.heat[0]
     edge = edge_at(state, survey, cut, node)
     if edge.high == math.inf:
@@ -287,7 +287,7 @@ def log_proposal(state: Local, cut: int, node: int, time: float, log_total: floa
 
 @inline
 def regraft_near(state: Local, cut: int, most: int, starts: Ints, stream: Stream, counts: Ints) -> None:
-    """Cut the subtree under `cut`, not the root, and hang it anew on a near edge."""
+    """Cut off the subtree under `cut`, not the root, and reattach it to a near edge."""
     merge = state.parent[cut]
     home, home_time = other_child(state, cut), state.time[merge]
     remove(state.lineages, merge, home_time)
@@ -318,7 +318,7 @@ def regraft_near(state: Local, cut: int, most: int, starts: Ints, stream: Stream
             known = search.found[home] == search.now[1]
             log_total = weigh_found(state, cut, n_edges)
         if search.survey.log_mass[home] == -math.inf:
-            # An edge without length has no density: the chain was put there and leaves at once.
+            # An edge of zero length has no density: the chain was put there and leaves at once.
             accepted = known
             old_f = -math.inf
         elif known:
@@ -336,7 +336,7 @@ def regraft_near(state: Local, cut: int, most: int, starts: Ints, stream: Stream
 
 @kernel
 def regraft_nodes(state: Local, first: int, step: int, most: int, stream: Stream, counts: Ints) -> None:
-    """Hang the subtrees under nodes first, first + step, … anew, each in turn."""
+    """Reattach the subtrees under nodes first, first + step, …, each in turn."""
     starts = np.empty(N_ANCHORS + 1, dtype=np.int64)
     for cut in range(first, state.variance.size, step):
         if cut != state.children[-1, 0]:

@@ -1,10 +1,11 @@
 """A tree that changes in place: pointers, times and Gaussian messages in both directions.
 
 Nodes keep their numbers while they move, so merges are not in time order here. Leaves are 0 … n−1, merges n … 2n−2, and
-row 2n−1 is an origin at infinite time whose first child is the root: few have to ask whether they are at the root.
-Messages from below are always up to date. Messages from above are filled in on the way down, by whoever walks there.
+row 2n−1 is an origin at infinite time whose first child is the root, so that the root rarely needs special treatment.
+Messages from below are always up to date. Messages from above are filled in, on the way down, by the code that uses
+them.
 
-A cut takes a subtree and its parent merge out; the parent's number waits for the subtree to be attached again.
+A cut removes a subtree and its parent merge; the parent's number is reused when the subtree is attached again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from coaltree.tree import Tree
 
 
 class Pointers(Protocol):
-    """What any tree that changes in place has; see `Chain` for shapes."""
+    """Attributes common to trees that change in place; see `Chain` for shapes."""
 
     @property
     def children(self) -> Ints: ...  # noqa: D102
@@ -57,7 +58,7 @@ class Chain(NamedTuple):
 
 
 def make_chain(tree: Tree, rows: Floats, leaf_noise: Floats) -> Chain:
-    """Start a chain at a tree over whitened rows (n, d); d = 0 leaves the prior alone."""
+    """Start a chain at a tree over whitened rows (n, d); with d = 0 it samples the prior."""
     n, d = rows.shape
     if tree.n_leaves != n:
         raise InputError(f"X must have one row per leaf of the tree ({tree.n_leaves}), got {n}.")
@@ -102,12 +103,12 @@ def arrange(children: Ints, time: Floats) -> tuple[Ints, Floats]:
 
 
 def to_arrays(state: Pointers) -> tuple[Ints, Floats]:
-    """Children and times of the tree that a chain is at, by `arrange`."""
+    """Children and times of a chain's current tree, by `arrange`."""
     return arrange(state.children, state.time)
 
 
 def to_tree(state: Chain, names: tuple[str, ...] | None = None) -> Tree:
-    """Return the tree that a chain is at."""
+    """Return a chain's current tree."""
     return Tree(*to_arrays(state), names)
 
 
@@ -149,7 +150,7 @@ def look_below_to_root(state: Pointers, node: int) -> None:
 
 @borrowing
 def look_above(state: Pointers, node: int) -> None:
-    """Message to the upper end of a node's edge from all but its own side."""
+    """Message to the upper end of a node's edge from the rest of the tree."""
     parent = state.parent[node]
     origin = state.parent.size - 1
     if parent == origin:
@@ -166,7 +167,7 @@ def look_above(state: Pointers, node: int) -> None:
 
 @borrowing
 def edge_around(state: Pointers, merge: int, beta: float = 1.0) -> Edge:
-    """The edge that would be left if the first child of a merge were cut, as that child sees it; distances times β."""
+    """The edge left if a merge's first child were cut off, as that child sees it; distances times β."""
     cut, sibling = state.children[merge, 0], state.children[merge, 1]
     mean, above_mean, high = state.mean, state.above_mean, state.time[state.parent[merge]]
     rooted = high == math.inf
@@ -194,7 +195,7 @@ def set_aside(state: Chain, time: float) -> None:
 
 @inline
 def put_back(state: Chain, time: float) -> None:
-    """Merge times are `others` and `time`."""
+    """Set the merge times to `others` and `time`."""
     others = state.others.times
     place = n_until(others, time)
     for k in range(others.size):
@@ -213,7 +214,7 @@ def take_out(state: Pointers, cut: int) -> None:
 
 @borrowing
 def hang(state: Pointers, cut: int, node: int, time: float) -> None:
-    """Put a subtree that was taken out, with its parent merge, on the edge above `node`."""
+    """Put a removed subtree, with its parent merge, on the edge above `node`."""
     merge = state.parent[cut]
     replace_child(state, state.parent[node], node, merge)
     state.children[merge, 0] = node
@@ -225,14 +226,14 @@ def hang(state: Pointers, cut: int, node: int, time: float) -> None:
 
 @inline
 def detach(state: Chain, cut: int) -> None:
-    """Take the subtree under `cut` and its parent merge out; messages from below stay right for the rest."""
+    """Remove the subtree under `cut` and its parent merge; messages from below stay correct for the rest."""
     set_aside(state, state.time[state.parent[cut]])
     take_out(state, cut)
 
 
 @inline
 def attach(state: Chain, cut: int, node: int, time: float) -> None:
-    """Hang a detached subtree on the edge above `node`."""
+    """Attach a detached subtree to the edge above `node`."""
     put_back(state, time)
     hang(state, cut, node, time)
 

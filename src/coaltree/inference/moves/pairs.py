@@ -1,19 +1,19 @@
-r"""Regrafts of two subtrees at once, where one alone cannot move: with many columns times hold places and places times.
+r"""Regrafts of two subtrees at once, where one alone cannot move: with many columns, times and places fix each other.
 
-With d columns a merge time is known to a fraction of about √(2/d). To hang S below a merge that is younger than it can
-bear costs tens of nats, and so does leaving a merge that was stretched to make room for it, though tree and times that
-changed together would be as good as before. So S and a second subtree F near it are both cut off, which leaves T and
-removes both their merges; S is hung on T, and F on that.
+With d columns a merge time is known to a relative precision of about √(2/d). Attaching S below a merge that is too
+young for it costs tens of nats, and so does leaving a merge that was moved to make room for it, although a tree and
+times that change together may be as good as before. So S and a second subtree F near it are both cut off, which leaves
+T without both their merges; S is attached to T, and F to the result.
 
     π(T + S + F) ∝ f(S's place | T) f(F's place | T + S),
 
-and each place is proposed from a search that starts at rows near the subtree (`local`), so the way back needs only one
-more search, for F's old place in T with S where it was. S is not put back on its old edge: that leaves
+and each place is proposed from a search that starts at rows near the subtree (`moves.local`), so the reverse move needs
+only one more search, for F's old place in T with S where it was. S is not put back on its old edge, so
 
     q(edge) = mass(edge) / (sum of all masses − mass(old edge)).
 
-S and F are chosen by what is in them, never by where they hang: some steps up from a row, and from a row near S. F must
-not contain S. Once S hangs on T that cannot come about, so it can be left out on both ways.
+S and F are chosen by their contents, never by where they are attached: some steps up from a row, and from a row near S.
+F must not contain S. Once S is attached to T this cannot occur, so it can be ignored in both directions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from coaltree.inference.moves.mutable_tree import hang, other_child, take_out
 from coaltree.inference.moves.regraft_proposal import Survey, choose_edge
 from coaltree.randomness import Stream, exponential, uniform
 
-# Chance of a further step up from a row to the subtree that is cut off.
+# Probability of a further step up from a row to the subtree that is cut off.
 FURTHER = 0.5
 
 
@@ -56,7 +56,7 @@ def climb(state: Local, node: int, stream: Stream) -> int:
 
 @borrowing
 def cut_off(state: Local, cut: int) -> None:
-    """Take a subtree and its merge out."""
+    """Remove a subtree and its merge."""
     merge = state.parent[cut]
     remove(state.lineages, merge, state.time[merge])
     take_out(state, cut)
@@ -64,7 +64,7 @@ def cut_off(state: Local, cut: int) -> None:
 
 @borrowing
 def put_on(state: Local, cut: int, node: int, time: float) -> None:
-    """Hang a subtree that was cut off, and its merge, on the edge above `node`."""
+    """Attach a cut-off subtree, and its merge, to the edge above `node`."""
     insert(state.lineages, state.parent[cut], time)
     hang(state, cut, node, time)
 
@@ -102,7 +102,7 @@ def log_mass_without(survey: Survey, n_edges: int, skipped: int) -> float:
 
 @inline
 def choose_another(survey: Survey, n_edges: int, skipped: int, log_others: float, stream: Stream) -> int:
-    """An edge by its mass, but not the skipped one."""
+    """Draw an edge by its mass, excluding the skipped one."""
     log_mass = survey.log_mass[skipped]
     survey.log_mass[skipped] = -math.inf
     node = choose_edge(survey, n_edges, log_others, stream)
@@ -112,7 +112,7 @@ def choose_another(survey: Survey, n_edges: int, skipped: int, log_others: float
 
 @inline
 def hang_two(state: Local, one: int, two: int, most: int, starts: Ints, stream: Stream) -> bool:
-    """Cut S under `one` and F under `two` off, neither in the other, and hang them anew; whether they have moved."""
+    """Cut off S under `one` and F under `two`, neither in the other, and reattach them; whether they have moved."""
     survey = state.search.survey
     place_2, time_2 = other_child(state, two), state.time[state.parent[two]]
     cut_off(state, two)
@@ -132,7 +132,7 @@ def hang_two(state: Local, one: int, two: int, most: int, starts: Ints, stream: 
         log_total = weigh_found(state, one, n_edges)
         log_others = log_mass_without(survey, n_edges, place_1)
     if log_others > -math.inf:
-        # While F is out there is one lineage less for S to meet than Λ counts, at any time.
+        # While F is removed there is, at any time, one lineage fewer for S to meet than Λ counts.
         old_f += log_target(state, one, place_1, time_1) + time_1
         log_q += log_proposal(state, one, place_1, time_1, log_total)
         node = choose_another(survey, n_edges, place_1, log_others, stream)
@@ -172,7 +172,7 @@ def regraft_two(state: Local, one: int, two: int, most: int, stream: Stream, cou
 
 @kernel
 def regraft_pairs(state: Local, n_pairs: int, most: int, stream: Stream, counts: Ints) -> None:
-    """Regraft so many pairs of near subtrees."""
+    """Regraft the given number of pairs of near subtrees."""
     n, origin = state.near.shape[0], state.parent.size - 1
     starts = np.empty(N_ANCHORS + 1, dtype=np.int64)
     for _ in range(n_pairs):

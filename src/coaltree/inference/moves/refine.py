@@ -1,7 +1,7 @@
 """`refine`: a tree in, a tree of higher joint density out.
 
-Annealing first: sweeps of the Markov chain (`moves`) at a temperature that falls from a little above 1 to 0, which
-carry the tree out of the local maximum it came from. Then a climb: every subtree in turn goes to the best of all
+Annealing comes first: sweeps of the Markov chain (`moves.whole_tree`) at a temperature that falls from a little above 1
+to 0, which take the tree out of its local maximum. Then comes a climb: every subtree in turn moves to the best of all
 places in the tree, with its best time there, and every merge to its best time, until a pass over the whole tree
 changes nothing.
 """
@@ -29,7 +29,7 @@ from coaltree.validation import check_count, check_real
 
 # The climb ends when a pass gains less than this.
 NEGLIGIBLE = 1e-4
-# Part of the sweeps spent on annealing.
+# Share of the sweeps spent on annealing.
 ANNEALED = 0.7
 
 
@@ -51,7 +51,7 @@ def climb(state: Chain, cuts: Ints) -> None:
         gain = survey.log_mass[best] - edge_density.log_density(
             edge_at(state, survey, cut, home), state.others, d, home_time
         )
-        # Merges tied in time have several equivalent places: rounding alone must not move a subtree among them.
+        # Merges tied in time have several equivalent places: rounding must not move a subtree among them.
         if gain > 1e-9 * abs(survey.log_mass[best]):
             state.log_joint[0] += gain
             attach(state, cut, best, survey.peak[best])
@@ -70,7 +70,7 @@ def refine(
     progress: bool = False,
     temperature: float = 3.0,
 ) -> Tree:
-    """Polish a tree: look for one of higher log joint near it, and never return one of lower.
+    """Refine a tree: search near it for one of higher log joint, and never return a worse one.
 
     Parameters
     ----------

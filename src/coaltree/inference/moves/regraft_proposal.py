@@ -1,16 +1,15 @@
-r"""All places where a cut-off subtree may hang, weighed against each other in one walk.
+r"""All places where a cut-off subtree may be attached, weighed against each other in one traversal.
 
-The walk goes down from the root. At merge k with children a and b it knows what the rest of the tree says about k from
-above, N(y, β Φ), so it can say what each child's edge is told from above: with b's message N(m_b, α Φ) at k and
-ω = α/(α + β),
+The traversal goes down from the root. At merge k with children a and b the message from above, N(y, β Φ), is known, and
+gives the message from above to each child's edge: with b's message N(m_b, α Φ) at k and ω = α/(α + β),
 
     u_a = (1 − ω) m_b + ω y,   variance α (1 − ω).
 
-Squared distances to such a blend follow from those to its parts, which leaves five distances a merge, and a vector u
+Squared distances to such a blend follow from those to its parts, which leaves five distances per merge, and a vector u
 only for children that are merges themselves.
 
-The proposal is q(edge) q(time | edge). Edges near the best have the mass of their knots (`attachment.log_mass`), far
-ones a rougher value: any will do, as long as it depends on the rest of the tree and the subtree alone.
+The proposal is q(edge) q(time | edge). Edges near the best get the mass of their knots (`edge_density.log_mass`), far
+ones a rougher value: any will do, as long as it depends only on the rest of the tree and the subtree.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ ROUGHLY = 0.1
 
 
 class Survey(NamedTuple):
-    """The edges to which a cut-off subtree may be attached; an edge goes by the number of the node below it."""
+    """The edges to which a cut-off subtree may be attached; an edge has the number of the node below it."""
 
     edge: Ints  # (2n−1,), of which the first few are filled
-    eps_below: Floats  # (2n−1,), as in `attachment.Edge`
+    eps_below: Floats  # (2n−1,), as in `edge_density.Edge`
     eps_above: Floats
     eps_span: Floats
     peak: Floats  # (2n−1,) time at which the density peaks
@@ -64,7 +63,7 @@ def make_survey(n_nodes: int) -> Survey:
 
 @borrowing
 def edge_at(state: Pointers, survey: Survey, cut: int, node: int) -> Edge:
-    """The edge above a node, after the walk."""
+    """The edge above a node, after the traversal."""
     high = state.time[state.parent[node]]
     return Edge(
         low=max(state.time[node], state.time[cut]),
@@ -117,7 +116,7 @@ def visit_edges(state: Chain, cut: int, tolerance: float, out: Survey) -> int:
     out.eps_above[root] = 0.0
     out.eps_span[root] = 0.0
     n_edges = 0
-    # Waiting nodes fill the same array from behind: together they are never more than the nodes.
+    # Waiting nodes fill the same array from the end: together they never outnumber the nodes.
     waiting = out.edge.size - 1
     out.edge[waiting] = root
     while waiting < out.edge.size:
@@ -140,7 +139,7 @@ def visit_edges(state: Chain, cut: int, tolerance: float, out: Survey) -> int:
 
 
 class WithOthers(Pointers, Protocol):
-    """A tree that changes in place, and the Λ to weigh places by."""
+    """A tree that changes in place, and the Λ by which places are weighed."""
 
     @property
     def others(self) -> Others: ...  # noqa: D102
@@ -148,7 +147,7 @@ class WithOthers(Pointers, Protocol):
 
 @inline
 def edge_mass(state: WithOthers, cut: int, node: int, beta: float, out: Survey) -> float:
-    """Log mass of f^β on an edge under the proposal for the time; `out.knots` is left ready for it."""
+    """Log mass of f^β on an edge under the proposal for the time; `out.knots` is left filled for it."""
     d = float(state.mean.shape[1])
     edge = edge_at(state, out, cut, node)
     return edge_density.log_mass(edge, state.others, d, beta, out.peak[node], out.width[node], out.knots)
@@ -181,7 +180,7 @@ def weigh_edges(state: Chain, cut: int, beta: float, n_edges: int, out: Survey) 
 
 @borrowing
 def choose_edge(survey: Survey, n_edges: int, log_total: float, stream: Stream) -> int:
-    """An edge by its mass."""
+    """Draw an edge by its mass."""
     left, node = uniform(stream), -1
     for k in range(n_edges):
         mass = math.exp(survey.log_mass[survey.edge[k]] - log_total)
@@ -197,7 +196,7 @@ def choose_edge(survey: Survey, n_edges: int, log_total: float, stream: Stream) 
 def draw_place(
     state: Chain, cut: int, beta: float, n_edges: int, survey: Survey, log_total: float, stream: Stream
 ) -> tuple[int, float]:
-    """An edge and a time from the proposal."""
+    """Draw an edge and a time from the proposal."""
     node = choose_edge(survey, n_edges, log_total, stream)
     edge_mass(state, cut, node, beta, survey)
     edge = edge_at(state, survey, cut, node)

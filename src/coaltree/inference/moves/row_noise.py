@@ -1,17 +1,17 @@
-r"""Heavy-tailed leaf noise: every row has a noise of its own, so that rows that fit badly cannot distort the tree.
+r"""Heavy-tailed leaf noise: every row has its own noise, so that rows that fit badly cannot distort the tree.
 
 The noise of row i is s_i = s₀ w_i with
 
     w_i ~ IG(ν/2, ν/2),   s₀ ~ Exponential(1),   ν ~ Gamma(2, 1/10) on [½, 200],
 
-so that what is measured scatters around the true value as a multivariate t with ν degrees of freedom: the same
-direction of Φ, another size for every row. Given the tree, row i sees the rest of it through one message N(u, βΦ) at
-its parent, at time t, so
+so that measurements are distributed around the true value as a multivariate t with ν degrees of freedom: the same shape
+Φ, with a different size for every row. Given the tree, row i sees the rest of it through one message N(u, βΦ) at its
+parent, at time t, so
 
     log p(x_i | s_i, rest) = −(d/2) log v − ε/2v,   v = β + t + s_i,   ε = |x_i − u|²,
 
-and s_i is drawn by a slice, leaf by leaf, on one walk through the tree: O(nd). The prior of ν is that of Juárez and
-Steel (2010): it lets the data say anything between outliers in every tenth row and none.
+and s_i is slice-sampled, leaf by leaf, in one traversal of the tree: O(nd). The prior of ν is that of Juárez and
+Steel (2010): it allows anything between outliers in every tenth row and none.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from coaltree.randomness import Stream
 DF_SHAPE, DF_RATE = 2.0, 0.1
 LEAST_DF, MOST_DF = 0.5, 200.0
 FIRST_DF = 4.0
-# Leaf noise below this is nothing beside rounding; the bound keeps a flat tail from wandering off.
+# Leaf noise below this is negligible beside rounding; the bound keeps a flat tail from drifting away.
 LOG_SMALLEST = -40.0
 SMALLEST_NOISE = math.exp(LOG_SMALLEST)
-# Rows start with a noise of their own if the next row is farther than the median, squared, by more than this.
+# Rows start with extra noise if their squared distance to the next row exceeds the median by more than this factor.
 FAR = 30.0
 
 
 class Tails(NamedTuple):
-    """The law of the rows' noise: s_i / scale ~ IG(df/2, df/2)."""
+    """The distribution of the rows' noise: s_i / scale ~ IG(df/2, df/2)."""
 
     scale: float  # s₀
     df: float  # ν
@@ -49,7 +49,7 @@ class Tails(NamedTuple):
 
 @borrowing
 def _log_posterior(log_noise: float, given: tuple[float, float, float, float, float]) -> float:
-    """Log density of log s_i up to a constant, given β + t, ε, d and the law's shape and scale."""
+    """Log density of log s_i up to a constant, given β + t, ε, d and the shape and scale of its distribution."""
     rest, eps, d, shape, scale = given
     noise = math.exp(log_noise)
     v = rest + noise
@@ -73,7 +73,7 @@ def _slice_leaf(state: Local, leaf: int, shape: float, scale: float, stream: Str
 
 @kernel
 def slice_noise(state: Local, shape: float, scale: float, stream: Stream) -> None:
-    """Draw the noise of all leaves in turn, s ~ IG(shape, shape · scale) a priori, in one walk down and up."""
+    """Draw the noise of all leaves in turn, s ~ IG(shape, shape · scale) a priori, in one traversal down and up."""
     origin = state.parent.size - 1
     node, came_from = state.children[origin, 0], origin
     while node != origin:
@@ -116,7 +116,7 @@ def draw_tails(noise: Floats, tails: Tails, rng: np.random.Generator) -> Tails:
 
 
 def draw_shift(first: float, noise: Floats, tails: Tails, rng: np.random.Generator) -> float:
-    """δ of (t, s) → (t − δ, s + δ), which leaves the likelihood alone: a slice. `first` is the first merge time."""
+    """δ of (t, s) → (t − δ, s + δ), which does not change the likelihood: a slice. `first` is the first merge time."""
     n, shape = len(noise), 0.5 * tails.df
     rate = 0.5 * n * (n - 1)
     lower, upper = min(SMALLEST_NOISE - float(noise.min()), 0.0), first
@@ -134,14 +134,14 @@ def draw_shift(first: float, noise: Floats, tails: Tails, rng: np.random.Generat
 
 
 def first_noise(distance: Floats, noise: float) -> Floats:
-    """Noise of every row to begin with, from squared distances to the next row: more where that is very far."""
+    """Initial noise of every row, from squared distances to the next row: more where that is very far."""
     typical = float(np.median(distance))
     ratio = distance / typical if typical > 0.0 else np.where(distance > 0.0, 1.0, 0.0)
     return np.asarray(noise * np.where(ratio > FAR, ratio, 1.0), dtype=np.float64)
 
 
 def new_noises(tails: list[Tails], rng: np.random.Generator) -> Floats:
-    """Noise of a new row for each draw (M,): one of each of M equal shares of the law of w, in random order."""
+    """Noise of a new row for each draw (M,): one from each of M equal shares of the distribution of w, shuffled."""
     from scipy.stats import gamma  # slow to import
 
     size = len(tails)

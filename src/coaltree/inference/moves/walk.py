@@ -1,11 +1,11 @@
 r"""A Markov chain on trees over many rows: local regrafts, a slice of every merge time, a common scale.
 
-A sweep slices each merge time between its children's and its parent's (the root's is drawn exactly), then hangs every
-other node anew (`local`), the odd ones and the even ones in turn: leaves and merges alike, n in all. Nothing is O(n²):
-but for sorting merge times, a sweep is O(n) moves of O(log n + d · near edges).
+A sweep slices each merge time between its children's and its parent's (the root's is drawn exactly), then reattaches
+every other node (`moves.local`), odd and even ones in alternate sweeps: leaves and merges alike, n in all. Nothing is
+O(n²): apart from sorting merge times, a sweep is O(n) moves of O(log n + d · near edges).
 
 Rows and merges are numbered in the order in which the first tree is drawn, so that what is near in the tree is near in
-memory. How many edges a search finds, and the clock of its proposal, follow the chain in warm-up and then stay.
+memory. How many edges a search finds, and the clock of its proposal, adapt to the chain in warm-up and are then fixed.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from coaltree.model.slice import compiled_slice
 from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.tree import Tree
 
-# Edges that an anchored search finds: at first, at least and at most.
+# Edges that an anchored search finds: initially, at least and at most.
 FIRST_EDGES, FEWEST_EDGES, MOST_EDGES = 48, 16, 512
-# In warm-up searches grow until they find the old edge this often.
+# In warm-up, searches grow until they find the old edge this often.
 WANTED = 0.95
-# Where fewer of the regrafts than this change the tree, pairs are regrafted too, so many a row in each sweep.
+# If fewer of the regrafts than this change the tree, pairs are regrafted too, this many per row in each sweep.
 RARELY, PAIRS_A_ROW = 0.2, 0.5
-# With more columns than these a warm-up of some length begins with the likelihood to a power, as if there were only so
-# many, and comes to the whole of it after this share of its sweeps.
+# With more columns than this, a warm-up of some length begins with the likelihood raised to a power, as if there were
+# only this many, and reaches the full likelihood after this share of its sweeps.
 FREE_COLUMNS, FEWEST_HEATED, HEATED = 64, 50, 0.6
 # Weight of the last tree in the clock's merge times, in warm-up.
 FRESH = 0.2
@@ -69,7 +69,7 @@ def recompute(state: Local) -> None:
 
 @borrowing
 def log_place(time: float, given: tuple[Edge, Local]) -> float:
-    """Log f of a merge at a time on an edge; the merge itself is out of the lineages."""
+    """Log f of a merge at a time on an edge; the merge itself is removed from the lineages."""
     edge, state = given
     return log_likelihood(edge, state.heat[0], time) - exposure(state.lineages, state.time, time)
 
@@ -98,7 +98,7 @@ def slice_time(state: Local, merge: int, stream: Stream) -> None:
 
 @kernel
 def slice_times(state: Local, stream: Stream) -> None:
-    """Draw the times of all merges in turn, in one walk down and up."""
+    """Draw the times of all merges in turn, in one traversal down and up."""
     origin = state.parent.size - 1
     node, came_from = state.children[origin, 0], origin
     while node != origin:
@@ -159,16 +159,16 @@ def draw_order(children: Ints, out: Ints) -> None:
 
 
 class Walk:
-    """A chain on trees over the same n rows, which may be whitened anew between sweeps.
+    """A chain on trees over the same n rows, which may be whitened again between sweeps.
 
     Attributes
     ----------
     state : Local
-        The tree, in numbers of its own.
+        The tree, with its own node numbers.
     place : ndarray (2n−1,)
         The number in `state` of each leaf 0 … n−1 and of the merges of the first tree.
     counts : ndarray (N_COUNTS,)
-        What became of the moves, by the names in `local`.
+        Outcomes of the moves, by the names in `moves.local`.
     """
 
     def __init__(
@@ -176,8 +176,9 @@ class Walk:
     ) -> None:
         """Begin at a tree over whitened rows (n, d), with near rows of each (n, k).
 
-        A chain that goes on for long numbers its nodes as the tree is drawn. With `fresh=True`, for a sweep or two from
-        a tree that is a draw itself, numbers do not depend on the tree: it must not choose which node is cut when.
+        A long chain numbers its nodes in the order in which the tree is drawn. With `fresh=True`, for a sweep or two
+        from a tree that is itself a draw, numbers do not depend on the tree, which must not determine which node is cut
+        when.
         """
         n, d = rows.shape
         if tree.n_leaves != n:
@@ -245,27 +246,27 @@ class Walk:
 
     @property
     def log_joint(self) -> float:
-        """Log joint density of the tree and the rows, up to −½(n−1) log|Φ|; the likelihood to the power β."""
+        """Log joint density of the tree and the rows, up to −½(n−1) log|Φ|, with the likelihood to the power β."""
         recompute(self.state)
         return float(self.state.log_joint[0])
 
     def sweep(self, n_sweeps: int = 1, rescaled: bool = False) -> None:
-        """Make sweeps, each with a move of the common scale if asked for."""
+        """Make sweeps, each with a move of the common scale if requested."""
         state, stream = self.state, self.stream
         for _ in range(n_sweeps):
-            # What a sweep changes it keeps up to date, but for rounding; what was given since it does not know of.
+            # A sweep keeps what it changes up to date, apart from rounding, but not what was set since the last one.
             recompute(state)
-            # Slices come first: from a start with poor times they reach at once the region where regrafts are accepted.
+            # Slices come first: from a start with poor times they quickly reach a region where regrafts are accepted.
             slice_times(state, stream)
             local.regraft_nodes(state, self.n_sweeps % 2, 2, self.most, stream, self.counts)
-            if self.n_pairs:  # most tables need none, and then nothing is compiled for them
+            if self.n_pairs:  # most tables need none, and then this is not compiled
                 pairs.regraft_pairs(state, self.n_pairs, self.most, stream, self.counts)
             self.n_sweeps += 1
             if rescaled:
                 rescale(state, stream, self.counts)
 
     def draw_noise(self, tails: Tails) -> Floats:
-        """Draw the noise of every row, (n,), given the tree and the law it comes from."""
+        """Draw the noise of every row, (n,), given the tree and the distribution of the noise."""
         slice_noise(self.state, 0.5 * tails.df, tails.scale, self.stream)
         return self.state.variance[self.place[: self.n_leaves]]
 
@@ -275,11 +276,11 @@ class Walk:
         self.state.near[self.place[:n]] = self.place[near]
 
     def adapt(self, done: int = 0, warmup: int = 0) -> None:
-        """Set the clock by the tree, and the rest by what became of moves since last time.
+        """Set the clock by the tree, and the rest by the outcomes of moves since last time.
 
-        The number of edges follows how often searches found the old one; pairs are regrafted where single subtrees
-        hardly move. In a warm-up of which so many sweeps are done the likelihood cools down. For warm-up only: a chain
-        that goes on adapting to itself has another law than the posterior.
+        The number of edges depends on how often searches found the old one; pairs are regrafted if single subtrees
+        hardly move. The likelihood is annealed as warm-up progresses. For warm-up only: a chain that keeps adapting to
+        itself does not have the posterior as its stationary distribution.
         """
         self.cool(done / (HEATED * warmup) if warmup >= FEWEST_HEATED else 1.0)
         n = self.n_leaves
@@ -294,7 +295,7 @@ class Walk:
         self.counts[:] = 0
 
     def cool(self, progress: float) -> None:
-        """Take the likelihood to the power β, which grows from FREE_COLUMNS / d to 1 as progress does from 0 to 1."""
+        """Raise the likelihood to the power β, which grows from FREE_COLUMNS / d to 1 as progress goes from 0 to 1."""
         d = self.state.mean.shape[1]
         beta = min(1.0, FREE_COLUMNS / max(d, 1)) ** max(0.0, 1.0 - progress)
         if beta != self.state.heat[1]:
@@ -316,7 +317,7 @@ class Walk:
         return Tree(*self.to_arrays(), names)
 
     def to_file(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all that decides how the walk goes on, but for the tree, rows and leaf noise."""
+        """Return everything that determines how the walk continues, except the tree, rows and leaf noise."""
         children, _ = self.to_arrays()
         number = np.empty(2 * self.n_leaves, dtype=np.int64)
         number[self.place[: self.n_leaves]] = np.arange(self.n_leaves)
@@ -327,7 +328,7 @@ class Walk:
         return {**own, "near": self.state.near, "swapped": swapped, "numbers": numbers, "heat": self.state.heat}
 
     def from_file(self, parts: dict[str, npt.NDArray[Any]], tree: Tree) -> None:
-        """Go on where another walk over the same rows was, at a tree of these children, when it told `to_file`."""
+        """Continue where another walk over the same rows called `to_file`, at a tree with these children."""
         n, state = self.n_leaves, self.state
         for name, like in {**self.to_file(), "near": state.near}.items():
             if parts[name].shape != like.shape or parts[name].dtype.kind != like.dtype.kind:

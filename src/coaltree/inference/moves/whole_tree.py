@@ -1,20 +1,21 @@
-r"""Moves on trees that leave the posterior p(t, π | X) ∝ Π_k exp(−λ_k Δ_k) Z_k as it is.
+r"""Moves on trees that leave the posterior p(t, π | X) ∝ Π_k exp(−λ_k Δ_k) Z_k invariant.
 
-**Regraft.** Cut a random subtree and attach it anew. Given the rest of the tree T and the subtree S, the place (edge,
-time) has a density f that costs O(d) an edge (`attachment`), so all places are weighed against each other in one walk
-(`survey`). The proposal q(edge) q(time | edge) is close to f and depends on T and S alone, not on where S hung before:
+**Regraft.** Cut off a random subtree and reattach it. Given the rest of the tree T and the subtree S, the place (edge,
+time) has a density f that costs O(d) per edge (`edge_density`), so all places are weighed against each other in one
+traversal (`regraft_proposal`). The proposal q(edge) q(time | edge) is close to f and depends only on T and S, not on
+where S was attached before:
 
     accept with probability min(1, f(new) q(old) / f(old) q(new)).
 
-Subtrees are cut uniformly among the 2n − 2 nodes below the root, which are as many wherever S hangs.
+The subtree is chosen uniformly among the 2n − 2 nodes below the root, whose number does not depend on where S is.
 
 **Slice.** The time of each merge between its children's and its parent's, by slice sampling with shrinkage; the root's
-by an exact draw. One walk over the tree does all merges: messages from above are made on the way down, messages from
-below on the way up.
+by an exact draw. One traversal of the tree does all merges: messages from above are computed on the way down, messages
+from below on the way up.
 
 **Scale.** t → ct for all merges, log c uniform around 0, accepted with the Jacobian c^(n−1).
 
-A history is nothing but a tree with times, so a move may change the order of merges elsewhere at no cost. At inverse
+The state is just a tree with times, so a move may change the order of merges elsewhere at no cost. At inverse
 temperature β the target is the posterior density to the power β; at β = ∞ slices go to the best time.
 """
 
@@ -91,7 +92,7 @@ class Trace(NamedTuple):
 
 @inline
 def regraft_subtree(state: Chain, cut: int, beta: float, survey: Survey, stream: Stream, counts: Ints) -> None:
-    """Cut the subtree under `cut`, not the root, and attach it anew."""
+    """Cut off the subtree under `cut`, not the root, and reattach it."""
     home, home_time = other_child(state, cut), state.time[state.parent[cut]]
     detach(state, cut)
     n_edges = visit_edges(state, cut, ROUGHLY, survey)
@@ -101,7 +102,7 @@ def regraft_subtree(state: Chain, cut: int, beta: float, survey: Survey, stream:
     new_f, new_q = weigh_place(state, cut, node, time, beta, survey, log_total)
     accepted = True
     if survey.log_mass[home] == -math.inf:
-        # An edge without length has no density: the chain was put there and leaves at once.
+        # An edge of zero length has no density: the chain was put there and leaves at once.
         state.log_joint[0] = -math.inf
     else:
         old_f, old_q = weigh_place(state, cut, home, home_time, beta, survey, log_total)
@@ -119,7 +120,7 @@ def regraft_subtree(state: Chain, cut: int, beta: float, survey: Survey, stream:
 
 @kernel
 def regraft(state: Chain, n_moves: int, beta: float, stream: Stream, counts: Ints) -> None:
-    """Cut a random subtree and attach it anew, `n_moves` times."""
+    """Cut off a random subtree and reattach it, `n_moves` times."""
     survey = make_survey(state.variance.size)
     for _ in range(n_moves):
         # Any node but the root, whose number is skipped.
@@ -163,7 +164,7 @@ def slice_time(state: Chain, merge: int, beta: float, stream: Stream) -> None:
 
 @kernel
 def slice_times(state: Chain, beta: float, stream: Stream) -> None:
-    """Draw the times of all merges in turn, in one walk down and up."""
+    """Draw the times of all merges in turn, in one traversal down and up."""
     origin = state.parent.size - 1
     node, came_from = state.children[origin, 0], origin
     while node != origin:
@@ -209,7 +210,7 @@ def advance(
     """Make `n_sweeps` sweeps in place; `counts` (5,) grows."""
     plan = schedule or Schedule(regrafts=len(state.merge_times) + 1)
     for _ in range(n_sweeps):
-        # Slices come first: from a start with poor times they reach at once the region where regrafts are accepted.
+        # Slices come first: from a start with poor times they quickly reach a region where regrafts are accepted.
         for _ in range(plan.slices):
             slice_times(state, beta, stream)
         regraft(state, plan.regrafts, beta, stream, counts)
@@ -247,7 +248,7 @@ def trace(
     thin : int
         Sweeps between trees.
     schedule : Schedule, optional
-        Moves a sweep. Default: n regrafts, one slice of every merge, one scaling.
+        Moves per sweep. Default: n regrafts, one slice of every merge, one scaling.
     temperature : float
         The target is the posterior density to the power 1/temperature.
 
@@ -276,7 +277,7 @@ def sweep(
     schedule: Schedule | None = None,
     temperature: float = 1.0,
 ) -> tuple[Tree, MoveInfo]:
-    """Move a tree by `n_sweeps` sweeps: a Markov kernel that leaves the posterior alone. Arguments as in `trace`."""
+    """Move a tree by `n_sweeps` sweeps: a Markov kernel that leaves the posterior invariant. Arguments: see `trace`."""
     state, stream = make_chain(tree, rows, leaf_noise), make_streams(rng, 1)[0]
     counts = np.zeros(5, dtype=np.int64)
     advance(state, n_sweeps, stream, counts, schedule, 1.0 / temperature)

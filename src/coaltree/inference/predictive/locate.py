@@ -1,8 +1,8 @@
-r"""Where each of a batch of new points joins one tree: by all edges of a small tree, by near ones of a large.
+r"""Where each of a batch of new points joins one tree: over all edges of a small tree, near edges of a large one.
 
-Points may have gaps: the columns that are there follow the same model with their block of Φ. Messages of the tree are
+Points may have gaps: the observed columns follow the same model with their block of Φ. Messages of the tree are
 convex combinations of rows with weights that do not depend on Φ, so one description of a tree serves all patterns of
-gaps: in whitened columns z = L⁻¹(x − y) the distance through the block of Φ is |L_oo⁻¹ L_o· z|².
+gaps: in whitened columns z = L⁻¹(x − y) the distance under the block of Φ is |L_oo⁻¹ L_o· z|².
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from coaltree.tree import Tree
 
 # Trees of up to this many leaves are summed over all their edges.
 EXACT = 500
-# There, points are taken in batches whose table of places has at most this many entries; else so many at a time.
+# Then points are taken in batches whose table of places has at most this many entries; otherwise this many at a time.
 _ENTRIES, _POINTS = 2_000_000, 4096
 # Near rows of each point, from which its search begins.
 N_NEAR = 16
@@ -91,7 +91,7 @@ class Places(NamedTuple):
 
 
 def make_batches(X_new: Floats, n_leaves: int) -> list[Batch]:
-    """Split points into batches, and these into groups; near rows are still to be found."""
+    """Split points into batches, and these into groups; near rows are found later."""
     observed = ~np.isnan(X_new)
     patterns, which = np.unique(observed, axis=0, return_inverse=True)
     order = np.argsort(which.ravel(), kind="stable")
@@ -109,7 +109,7 @@ def make_batches(X_new: Floats, n_leaves: int) -> list[Batch]:
 
 
 def with_near(batch: Batch, given: Given, X: Floats) -> Batch:
-    """Find rows near each point of a batch, through Φ, where a tree over the rows of X is large."""
+    """Find rows near each point of a batch, under Φ, if the tree over the rows of X is large."""
     if len(X) <= EXACT:
         return batch
     root = root_of(given.covariance)
@@ -148,7 +148,7 @@ def gather(first: Ints, node: Ints, weight: Floats, table: Floats, out: Floats) 
 
 
 def _weigh_all(tree: Tree, given: Given, X: Floats, group: Group) -> Places:
-    """Places by all edges."""
+    """Places over all edges."""
     from scipy.spatial.distance import cdist  # here, because it is slow to import
 
     observed = group.observed
@@ -196,7 +196,7 @@ def _look(tree: Tree, given: Given, X: Floats) -> _Seen:
 
 
 def _view(root: DiagonalRoot | DenseRoot, observed: Bools) -> tuple[View, float]:
-    """How points with these columns see the whitened rows, and log|Φ| of their block."""
+    """How distances from points with these columns to whitened rows are measured, and log|Φ| of their block."""
     columns, no_lens = np.flatnonzero(observed), np.empty((0, len(observed)))
     if isinstance(root, DiagonalRoot):
         return View(columns, no_lens), float(np.log(root.variances[observed]).sum())
@@ -219,12 +219,12 @@ def _near_rows(root: DiagonalRoot | DenseRoot, X: Floats, group: Group) -> Ints:
 
 
 def _weigh_near(seen: _Seen, group: Group) -> Places:
-    """Places by near edges."""
+    """Places over near edges."""
     d = int(group.observed.sum())
     if d == 0:
         return _places(_prior_places(seen.sites, len(group.points)), 0, 0.0)
     view, log_det = _view(seen.root, group.observed)
-    # A gap may be filled with anything: what it says is not looked at.
+    # A gap may be filled with anything: its value is not used.
     points = seen.root.whiten(np.where(group.observed, group.points, 0.0))
     task = Task(seen.sites, seen.clades, seen.clock, points, seen.new_noise, view, float(d), MARGIN)
     found = find_places(task, group.near, MOST_IN_VAIN)
@@ -232,7 +232,7 @@ def _weigh_near(seen: _Seen, group: Group) -> Places:
 
 
 def _prior_places(sites: Sites, n_points: int) -> Found:
-    """Places of points of which nothing is known: ∫ exp(−Λ) dt of every edge, and ∫ t exp(−Λ) dt over it.
+    """Places of points about which nothing is known: ∫ exp(−Λ) dt of every edge, and ∫ t exp(−Λ) dt over it.
 
     Between merges a < b at rate r the integrals are (1 − e^(−rΔ))/r and a(1 − e^(−rΔ))/r + (1 − (1 + rΔ)e^(−rΔ))/r²,
     times exp(−Λ(a)).
@@ -244,7 +244,7 @@ def _prior_places(sites: Sites, n_points: int) -> Found:
     scale = np.exp(-sites.merges.exposure) / rate
     mass = -np.expm1(-drop) * scale
     moment = start * mass + (1.0 - fallen - np.where(fallen > 0.0, drop, 0.0) * fallen) * scale / rate
-    # From the start of each piece on to the end of time; an edge begins at one start and ends at another.
+    # From the start of each piece to infinity; an edge begins at one start and ends at another.
     beyond, moment_beyond = (np.append(np.cumsum(each[::-1])[::-1], 0.0) for each in (mass, moment))
     low = np.maximum(np.arange(2 * n - 1) - (n - 1), 0)
     high = sites.parent - (n - 1)

@@ -1,16 +1,16 @@
 r"""How well a fit predicts each row from the others: leave-one-out density, from the draws of one fit.
 
-For a draw (T, Φ, s) of the posterior let T₋ᵢ be the tree without leaf i. The mass of all places where it may hang,
+For a draw (T, Φ, s) from the posterior let T₋ᵢ be the tree without leaf i. The mass of all places where it may attach,
 
     f_i = p(x_i | T₋ᵢ, Φ, s₋ᵢ) = Σ_edges ∫ exp(−Λ(t)) N(x_i; μ(t), v(t) Φ) dt,
 
-is what a regraft of that leaf is drawn from. Where the leaf hung is summed out, so the posterior of (T₋ᵢ, Φ, s) given
-all rows is the one given the other rows times f_i, and
+is that from which a regraft of the leaf is drawn. The place of the leaf is summed out, so the posterior of (T₋ᵢ, Φ, s)
+given all rows is proportional to the one given the other rows times f_i, and
 
     p(x_i | X₋ᵢ) = 1 / E[1 / f_i]   over the draws,
 
-by importance sampling whose weights ArviZ smooths (PSIS; Vehtari et al. 2024). Its k̂ tells where a row is so
-influential that this fails. A row with a noise of its own has that summed out too, on a grid in log w.
+by importance sampling with weights smoothed by ArviZ (PSIS; Vehtari et al. 2024). Its k̂ shows where a row is so
+influential that this fails. If rows have their own noise, that is summed out too, on a grid in log w.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from coaltree.model.factorisations import root_of
 from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.ensemble import TreePosterior
 
-# Of more rows so many are held out, and of more draws so many are asked: enough to tell models apart. A row takes time
-# that grows with the tree, so of very many rows fewer are held out: about so many edges are looked at in all.
+# At most this many rows are held out and this many draws used: enough to tell models apart. A row takes time that grows
+# with the tree, so with very many rows fewer are held out: about this many edges are visited in all.
 MOST_ROWS, FEWEST_ROWS, MOST_DRAWS = 400, 50, 100
 MOST_VISITS = 400_000_000
-# Where noise is summed out, which takes several times as long, half as many.
+# If noise is summed out, which takes several times as long, half as many.
 MOST_DRAWS_OF_OWN_NOISE = 50
 # A sum over noise ends where a term is below e^(−LITTLE) of it.
 LITTLE = 5.0
-# Fewer draws have no tail that could be smoothed.
+# With fewer draws there is no tail to smooth.
 FEWEST_DRAWS = 25
 # Beyond this k̂ the estimate for a row cannot be trusted (Vehtari et al. 2024).
 HIGH_K = 0.7
@@ -55,8 +55,8 @@ class LeaveOneOut(NamedTuple):
 
     rows: Ints  # (H,): the rows that were held out
     log_density: Floats  # (H,): log p(x_i | X₋ᵢ)
-    pareto_k: Floats  # (H,): above HIGH_K the estimate is not to be trusted
-    p_loo: float  # effective number of parameters, of all rows
+    pareto_k: Floats  # (H,): above HIGH_K the estimate is unreliable
+    p_loo: float  # effective number of parameters, for all rows
     n: int  # rows of the table
 
     @property
@@ -78,7 +78,7 @@ def spread(values: Floats, n: int) -> float:
 def leave_one_out(
     posterior: TreePosterior, X: Floats, covariances: Floats, leaf_noises: Floats, tails: Floats | None = None
 ) -> LeaveOneOut:
-    """Leave-one-out densities of complete rows under a posterior by chains; as `learn_posterior` returns them.
+    """Leave-one-out densities of complete rows under a posterior from chains, as returned by `learn_posterior`.
 
     Rows with missing entries are not held out.
     """
@@ -140,7 +140,7 @@ def one_noise(noise: Floats) -> tuple[Floats, Floats]:
 def noise_grid(tails: Tails, largest: float, d: int) -> tuple[Floats, Floats]:
     """Noise of a new row on a grid in log w, ascending, and the log of its weights: trapezoid rule.
 
-    Given d columns log w is known within about √(2/d), so that steps of this length lose next to nothing.
+    Given d columns log w is known to within about √(2/d), so steps of this length lose next to nothing.
     """
     from scipy.stats import gamma
 
@@ -154,7 +154,7 @@ def noise_grid(tails: Tails, largest: float, d: int) -> tuple[Floats, Floats]:
 
 @inline
 def _log_mass(state: Chain, cut: int, noise: float, survey: Survey, n_edges: int, sums: Floats) -> float:
-    """Log f of a leaf, which is given this noise, after the walk of `visit_edges`."""
+    """Log f of a leaf with the given noise, after `visit_edges`."""
     state.variance[cut] = noise
     d = float(state.mean.shape[1])
     others, root = state.others, survey.edge[0]
@@ -167,7 +167,7 @@ def _log_mass(state: Chain, cut: int, noise: float, survey: Survey, n_edges: int
         if survey.log_mass[survey.edge[k]] > survey.log_mass[best]:
             best = survey.edge[k]
     for k in range(n_edges):
-        # The likeliest edge first: it tells how little the others matter.
+        # The likeliest edge first: it shows how little the others matter.
         node = best if k == 0 else survey.edge[k]
         if node == root or (k > 0 and node == best):
             continue
@@ -192,9 +192,9 @@ def _first_node(state: Chain, survey: Survey, n_edges: int, noise: Floats) -> in
 
 @kernel
 def hold_out(state: Chain, held: Ints, noise: Floats, log_weight: Floats, out: Floats) -> None:
-    """Log f of each held leaf, out (H,), summed over its noise (K,), ascending; without −(d/2) log 2π − ½ log|Φ|.
+    """Log f of each held-out leaf, out (H,), summed over its noise (K,), ascending; without −(d/2) log 2π − ½ log|Φ|.
 
-    As a function of log noise, f times its weight has one peak: sums go on from near it until what is left is little.
+    As a function of log noise, f times its weight has one peak: sums start near it and stop when little is left.
     """
     survey = make_survey(state.variance.size)
     sums = np.empty(2)
@@ -237,7 +237,7 @@ class Compared(NamedTuple):
 
 
 def compare(fits: Mapping[str, LeaveOneOut]) -> dict[str, Compared]:
-    """Set fits of the same table side by side, the best first, as ArviZ's `compare` does."""
+    """Compare fits of the same table, best first, as ArviZ's `compare` does."""
     if not fits:
         raise InputError("fits must name at least one leave-one-out result, got none.")
     names = sorted(fits, key=lambda name: -fits[name].elpd)
@@ -256,7 +256,7 @@ def compare(fits: Mapping[str, LeaveOneOut]) -> dict[str, Compared]:
 
 
 def stack(log_density: Floats) -> Floats:
-    """Weights (K,) of the mixture of K predictions with the highest Σ log density, (K, H) in: by EM."""
+    """Weights (K,) of the mixture of K predictions with the highest Σ log density, from (K, H), by EM."""
     relative = np.exp(log_density - log_density.max(axis=0))
     weights = np.full(len(relative), 1.0 / len(relative))
     for _ in range(500):
@@ -266,7 +266,7 @@ def stack(log_density: Floats) -> Floats:
 
 
 def describe(table: Mapping[str, Compared]) -> str:
-    """Say in words what a comparison found."""
+    """Describe in words what a comparison found."""
     names = list(table)
     best, *others = names
     if not others:

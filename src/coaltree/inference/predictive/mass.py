@@ -4,26 +4,26 @@ A new lineage meets each live lineage at rate 1, so given the tree it joins the 
 
     f(a, t) = exp(−Λ(t)) N(x; μ(a, t), v(a, t) Φ),   Λ′(t) = number of live lineages,
 
-where the tree expects μ at that place and v adds the new point's own way to it (`inference.moves.edge_density`). The
-sum over edges of ∫ f dt is p(x | X, tree), since the coalescent of n + 1 leaves restricted to n is that of n.
+where μ is the tree's expected value at that place and v includes the new point's own branch to it
+(`inference.moves.edge_density`). The sum over edges of ∫ f dt is p(x | X, tree), since the coalescent of n + 1 leaves
+restricted to n is that of n.
 
 Messages are convex combinations of rows, so all distances between the new point and messages follow from its distances
-to the rows by |z − (1 − ω)x − ωy|² = (1 − ω)|z − x|² + ω|z − y|² − ω(1 − ω)|x − y|²: the dimension is paid for once,
-not once a tree, and distances to the rows are all that is asked of a new point.
+to the rows by |z − (1 − ω)x − ωy|² = (1 − ω)|z − x|² + ω|z − y|² − ω(1 − ω)|x − y|²: the cost of the dimension is paid
+once, not once per tree, and a new point enters only through its distances to the rows.
 
-Above the root the integral is that of a truncated GIG. Elsewhere it is a sum over the tree's grid (`posterior.grid`).
-Where f changes too fast for the grid, as for a point very close to a row, it is by Gauss–Legendre on intervals that
-double away from the peak. Edges that a bound on f shows to be negligible are left out.
+Above the root the integral is that of a truncated GIG. Elsewhere it is a sum over a grid of times, one per tree for all
+points that may join it. Where f changes too fast for the grid, as for a point very close to a row, Gauss–Legendre is
+used on intervals that double away from the peak. Edges that a bound on f shows to be negligible are left out.
 
-One grid of times per tree, for all points that may join it.
-
-Along an edge the mass of a place is exp(−Λ(t)) g(t), g = v^(−d/2) exp(−ε/2v). The first factor is the tree's: it has a
-kink at each merge, and is the same for every point. The second is smooth, on the scale of v. So each edge is cut into
-intervals short beside v, and g is interpolated between p Gauss–Legendre nodes of each, at which it is weighed by
+For the grid, the mass of a place along an edge is exp(−Λ(t)) g(t), g = v^(−d/2) exp(−ε/2v). The first factor belongs to
+the tree: it has a kink at each merge, and is the same for every point. The second is smooth, on the scale of v. So each
+edge is cut into intervals short compared with v, and g is interpolated between p Gauss–Legendre nodes of each, weighted
+by
 
     W_j = ∫ exp(−Λ) ℓ_j dt,   ℓ_j = w_j Σ_m (m + ½) P_m(x_j) P_m   (Lagrange's polynomials by Legendre's),
 
-exact for the kinks. A point then costs one exponential a node.
+exact for the kinks. A point then costs one exponential per node.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ FINE_NODES, FINE_WEIGHTS = np.polynomial.legendre.leggauss(ORDER + 2)
 _LEGENDRE = np.polynomial.legendre.legvander(GRID_NODES, ORDER - 1)  # (node, degree)
 # Rows: nodes; columns: degrees. Times the moments ∫ exp(−Λ) P_m it gives the weights.
 FROM_MOMENTS = np.ascontiguousarray(GRID_WEIGHTS[:, None] * _LEGENDRE * (np.arange(ORDER) + 0.5))
-# An interval is this long beside v/2, or less in many dimensions, where g is narrower.
+# Length of an interval relative to v/2, or less in many dimensions, where g is narrower.
 LONGEST, PER_ROOT_D = 1.0, 2.0
-# Where v starts at 0 the grid starts at this fraction of its end; closer points need an integral of their own.
+# Where v starts at 0 the grid starts at this fraction of its end; closer points are integrated separately.
 SMALLEST = 1e-6
 # exp(−Λ) is integrated in steps of Λ no longer than this, and not at all when it has fallen by e^(−FALL).
 SHORT, FALL = 3.0, 46.0
@@ -142,7 +142,7 @@ def _fill_moments(merges: Others, low: float, high: float, out: Floats) -> None:
 def fill_grid(
     merges: Others, low: Floats, high: Floats, below: Floats, above: Floats, noise: float, step: float, out: Grid
 ) -> None:
-    """Lay the grid on every edge."""
+    """Fill the grid on every edge."""
     moments = np.empty(ORDER)
     for edge in range(low.size):
         time = low[edge]
@@ -167,7 +167,7 @@ def fill_grid(
 
 
 def make_grid(merges: Others, low: Floats, high: Floats, below: Floats, above: Floats, noise: float, d: int) -> Grid:
-    """Lay a grid on edges from `low` to `high`, whose α is below + t and β is above − t, for points with this noise."""
+    """Make a grid on edges from `low` to `high`, with α = below + t and β = above − t, for points with this noise."""
     step = min(LONGEST, PER_ROOT_D / math.sqrt(d))
     first = count_intervals(low, high, below, above, noise, step)
     shape = (int(first[-1]), ORDER)
@@ -182,11 +182,11 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 # Edges whose share is shown to be below e^(−NEGLIGIBLE) of the sum, over the number of edges, are left out.
 NEGLIGIBLE = 16.0
 # Λ has a kink at each merge. Inside an interval of length h it costs less than h/500 of the interval's mass, and K of
-# them about √K times that, for their errors have either sign. Where √K h is less than this intervals are not split, and
-# others into at most so many pieces.
+# them about √K times that, as their errors have either sign. Where √K h is less than this, intervals are not split;
+# others are split into at most this many pieces.
 SMOOTH = 1e-4
 MOST_PIECES = 12
-# The peak is where the intervals start from; it need not be exact.
+# The intervals start from the peak, which need not be exact.
 ROUGHLY = 0.1
 # The grid is trusted where log g changes by less than this from one end of an interval to the other,
 # or where the edge has less than e^(−MATTERS) of the sum so far.
@@ -197,12 +197,12 @@ POLE = 1e300
 
 
 class Sites(NamedTuple):
-    """A tree over n leaves as a new point sees it; an edge goes by the node below it, merge k is node n + k."""
+    """A tree over n leaves as a new point sees it; an edge has its lower node's number, merge k is node n + k."""
 
     children: Ints  # (n−1, 2)
     parent: Ints  # (2n−1,)
     time: Floats  # (2n,), the last infinite
-    below: Floats  # (2n−1,), as in `attachment.Edge`
+    below: Floats  # (2n−1,), as in `edge_density.Edge`
     above: Floats  # (2n−1,)
     share_below: Floats  # (2n−1,): a merge's mean is (1 − share) of its first child's and share of its second's
     gap_below: Floats  # (2n−1,): squared distance between these two
@@ -264,7 +264,7 @@ def _describe(state: Chain, out: Sites) -> None:
             if parent < 2 * n - 2:
                 out.gap_above[node] = squared_distance(state.mean, sibling, state.above_mean, parent)
             out.span[node] = squared_distance(state.mean, node, state.above_mean, node)
-        # Λ′ falls along the edge, so exp(−Λ) is at most that of the last rate from the start on.
+        # Λ′ falls along the edge, so exp(−Λ) is at most what the last rate would give from the start.
         start = exposure(out.merges, out.time[node])[0]
         last_rate = 1.0 + n - 1 - n_until(out.merges.times, np.nextafter(high, 0.0)) if high < math.inf else 1.0
         out.log_prior[node] = -start + math.log(min(high - out.time[node], 1.0 / last_rate))
@@ -272,7 +272,7 @@ def _describe(state: Chain, out: Sites) -> None:
 
 @borrowing
 def log_bound(edge: Edge, d: float, low: float, high: float) -> float:
-    """Bound on log of v^(−d/2) exp(−ε/2v) for times in [low, high]: v grows with time and ε is convex in it."""
+    """Bound on log v^(−d/2) exp(−ε/2v) for times in [low, high]: v grows with time and ε is convex in it."""
     span = edge.below + edge.above
     first = (edge.below + low) / span
     last = (edge.below + high) / span
@@ -404,7 +404,7 @@ def _sum_over_grid(
 
 
 def lay_grid(sites: Sites, leaf_noise: float, d: int) -> Grid:
-    """Lay the grid for new points of this noise on all edges but the one above the root."""
+    """Make the grid for new points with this noise on all edges except the one above the root."""
     low, high = sites.time[:-2], sites.time[sites.parent[:-1]]
     return make_grid(sites.merges, low, high, sites.below[:-1], sites.above[:-1], leaf_noise, d)
 
@@ -414,7 +414,7 @@ def weigh_edges(sites: Sites, grid: Grid, eps: Floats, d: float, leaf_noise: flo
     """Log mass and mean time of every edge for every point, out (2, B, 2n−1); −inf where negligible.
 
     `eps` (B, n) are whitened squared distances to the rows, `leaf_noise` is the new points' own variance, for which
-    the grid was laid. The masses lack the constant −(d/2) log 2π − ½ log|Φ|.
+    the grid was made. The masses lack the constant −(d/2) log 2π − ½ log|Φ|.
     """
     longest = 0
     for node in range(grid.first.size - 1):
@@ -439,7 +439,7 @@ def weigh_edges(sites: Sites, grid: Grid, eps: Floats, d: float, leaf_noise: flo
             bound[node] = sites.log_prior[node] + log_bound(edge, d, edge.low, edge.high)
             if bound[node] > bound[best]:
                 best = node
-        # The likeliest edge first: it tells how little the others matter.
+        # The likeliest edge first: it shows how little the others matter.
         for step in range(-1, root):
             node = best if step < 0 else step
             if step == best:
@@ -450,7 +450,7 @@ def weigh_edges(sites: Sites, grid: Grid, eps: Floats, d: float, leaf_noise: flo
             if bound[node] < total - margin or not edge.low < edge.high:
                 continue
             if d > 1.0 and edge.eps_below <= 0.0 and expectation(edge, edge.low)[0] <= 0.0:
-                # A noiseless row met exactly: the density has a pole there.
+                # The point equals a noiseless row: the density has a pole there.
                 out[0, b, node] = POLE
                 total = POLE
                 continue

@@ -1,19 +1,19 @@
-"""New rows of a mixed table: their density, cluster, place, and what fills their gaps.
+"""Predictions for a mixed table: its gaps, new rows with their density, cluster and place, and leave-one-out density.
 
-A mixed table with draws of its latent coordinates: what fills in its gaps.
+Gaps are filled in, and new rows located, by means over draws of the latent coordinates.
 
-How well a fit predicts each row of a mixed table from the others; see `posterior.loo` for what is estimated.
-
-A draw has coordinates and cutpoints too. What is seen of row i has, given those of the other rows, the density
+Leave-one-out density is estimated as in `inference.predictive.loo`, but a draw has coordinates and cutpoints too. What
+is observed of row i has, given those of the other rows, the density
 
     f_i = p(x_i | T₋ᵢ, Z₋ᵢ, Φ, κ, s),
 
-its place in the tree and its own coordinates summed out (`posterior.mixed_places`); so p(x_i | X₋ᵢ) = 1 / E[1 / f_i] as
-for numbers. Gaps are summed out as well, and every row can be held out.
+with its place in the tree and its own coordinates summed out (`inference.predictive.mixed_mass`), so that
+p(x_i | X₋ᵢ) = 1 / E[1 / f_i] as for numbers. Gaps are summed out as well, and every row can be held out.
 
-Densities are of numbers in their own units and of levels, so models of the same table can be compared whatever they
-take its columns for. A model that takes values on a grid for exact could be right about them without bound. So it is
-asked for the probability of the whole cell, g_i, by the same weights: E[g_i / f_i] / E[1 / f_i], over the cell's width.
+Densities are of numbers in their own units and of levels, so models of the same table can be compared whatever column
+types they assume. A model that treats values on a grid as exact could have an unbounded density there. For such a model
+the probability g_i of the whole cell is estimated with the same weights, E[g_i / f_i] / E[1 / f_i], and divided by the
+cell's width.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from coaltree.posterior.ensemble import TreePosterior
 from coaltree.randomness import Stream, make_streams
 from coaltree.tree import Tree
 
-# Bytes for latent coordinates of all draws; of large tables not every draw has them.
+# Bytes for latent coordinates of all draws; with large tables not every draw has them.
 MOST_BYTES = 300_000_000
-# Simulations of all gaps, a draw, where Φ is full.
+# Simulations of all gaps per draw, if Φ is full.
 N_REPEATS = 8
-# Quantiles of a standard normal, and their weights: means of what is monotone in a coordinate.
+# Quantiles of a standard normal, and their weights: for means of monotone functions of a coordinate.
 NORMAL_POINTS: Floats = ndtri((np.arange(100) + 0.5) / 100)
 NORMAL_WEIGHTS: Floats = np.full(100, 0.01)
 
@@ -73,7 +73,7 @@ class Mixed:
     cuts: Floats = field(default_factory=lambda: np.empty((0, 0)))  # (K, C)
 
     def augmentation(self) -> Augmentation | None:
-        """Return what a chain needs; None if every entry is seen exactly."""
+        """Return what a chain needs; None if every entry is observed exactly."""
         return Augmentation(self.columns, self.encoded) if np.isnan(self.encoded.X).any() else None
 
     def with_draws(self, chains: Sequence[Chain], n_trees: int) -> Mixed:
@@ -95,18 +95,18 @@ class Mixed:
         return Z
 
     def draw(self, k: int, completed: Floats) -> tuple[int, Floats, Floats]:
-        """Return of the kth draw the tree's place in the posterior, coordinates (n, D), and cutpoints.
+        """Return for the kth draw the tree's index in the posterior, coordinates (n, D), and cutpoints.
 
-        Where nothing is drawn every tree has the coordinates of the table, `completed`.
+        If nothing is drawn, every tree has the coordinates of the table, `completed`.
         """
         return (int(self.index[k]), self.table(k), self.cuts[k]) if len(self.index) else (k, completed, np.zeros(0))
 
     def impute(
         self, posterior: TreePosterior, covariances: Floats, leaf_noises: Floats
     ) -> tuple[Floats, dict[int, Floats]]:
-        """Cells with gaps filled in, (n, J), and by unit column with gaps the probability of each level, (gaps, L).
+        """Cells with gaps filled in, (n, J), and for each unit column with gaps the probability of levels, (gaps, L).
 
-        A number is filled in by its mean, rounded where its column is; a level by the likeliest.
+        A number is filled in by its mean, rounded if its column is; a level by the likeliest.
         """
         filled, probability = self.values.copy(), {}
         for j, expected in self.expect(posterior, covariances, leaf_noises).items():
@@ -119,9 +119,9 @@ class Mixed:
         return filled, probability
 
     def expect(self, posterior: TreePosterior, covariances: Floats, leaf_noises: Floats) -> dict[int, Floats]:
-        """By column with gaps: probabilities of levels at them, (gaps, L), or means of numbers, (gaps, 1).
+        """For each column with gaps: probabilities of levels there, (gaps, L), or means of numbers, (gaps, 1).
 
-        Means over draws of what is expected of a row given all coordinates of the others, and its own that are seen.
+        Means over draws of a row's expectation given all coordinates of the others, and its own observed ones.
         """
         gaps, models = np.isnan(self.values), self.columns.models
         unknown, unseen = np.isnan(self.encoded.start), gaps.any(axis=1)
@@ -161,7 +161,7 @@ def _given_others(tree: Tree, Z: Floats, leaf_noise: Floats) -> tuple[Floats, Fl
 
 
 def _expected(model: ColumnModel, centre: Floats, deviation: Floats, cuts: Floats) -> Floats:
-    """Probabilities of levels, (n, L), or the mean of a number, (n, 1), of coordinates N(centre, deviation² I)."""
+    """Probabilities of levels, (n, L), or the mean of a number, (n, 1), for coordinates N(centre, deviation² I)."""
     if model.kind == CATEGORICAL:
         found = np.empty((len(centre), model.n_levels))
         largest_probabilities(centre @ model.corners.T, deviation, found)
@@ -176,7 +176,7 @@ def _expected(model: ColumnModel, centre: Floats, deviation: Floats, cuts: Float
 
 
 def settled(columns: Columns, j: int, means: Floats) -> Floats:
-    """Means of cells as cells of their column: whole where it counts, on its grid where it is rounded."""
+    """Means of cells as cells of their column: whole numbers for counts, on the grid for rounded columns."""
     model = columns.models[j]
     if model.kind == "count":
         return np.rint(means)
@@ -184,7 +184,7 @@ def settled(columns: Columns, j: int, means: Floats) -> Floats:
 
 
 def as_mixed(X: Any, columns: Any) -> Mixed:
-    """Return a table with what its columns are taken for."""
+    """Return a table with the types of its columns."""
     guessed = columns if isinstance(columns, Guessed) else guess_columns(as_frame(X), columns)
     if len(guessed.values) < 2:
         raise InputError(f"X must have at least 2 rows to build a tree, got {len(guessed.values)}.")
@@ -192,12 +192,12 @@ def as_mixed(X: Any, columns: Any) -> Mixed:
 
 
 def sparing(n_entries: int, n_draws: int) -> int:
-    """Return of how many draws one keeps its latent coordinates, so that all of them fit into MOST_BYTES."""
+    """Return k such that keeping latent coordinates of one draw in k fits into MOST_BYTES."""
     return max(1, -(-4 * n_entries * n_draws // MOST_BYTES))
 
 
 def restore_mixed(models: Any, notes: Any, arrays: dict[str, Any]) -> Mixed | None:
-    """Return what a file holds of a mixed table; None if it holds none."""
+    """Return the mixed table stored in a file; None if there is none."""
     if models is None:
         return None
     columns = Columns(tuple(map(_restored, models)))
@@ -222,11 +222,11 @@ def _restored(content: Any) -> ColumnModel:
     return model
 
 
-# Trees that new rows are placed in: of small tables, and of those with more than MANY rows.
+# Trees in which new rows are placed: for small tables, and for those with more than MANY rows.
 MOST_TREES, FEW_TREES, MANY = 50, 10, 2000
-# Of more leaves than this, only edges above and beside the ancestors of near rows are looked at.
+# With more leaves than this, only edges above and beside the ancestors of near rows are considered.
 EXACT, N_NEAR = 600, 24
-# Draws of a row's coordinates, of all trees together.
+# Draws of a row's coordinates, over all trees together.
 N_DRAWS = 200
 
 
@@ -242,7 +242,7 @@ class _Draw(NamedTuple):
 
 
 class NewRows:
-    """Cells of new rows (B, J), seen by the draws of a fit."""
+    """Cells of new rows (B, J) under the draws of a fit."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class NewRows:
         self.used = np.unique(np.linspace(0, n_kept - 1, most).round().astype(int))
 
     def log_density(self) -> Floats:
-        """log p(row | table), (B,): density of numbers in their own units, probability of texts."""
+        """log p(row | table), (B,): density of numbers in their own units, probability of levels."""
         log_p, _ = self._average(lambda draw, places, drawn: np.empty(0))
         return np.asarray(log_p + self.mixed.columns.log_units(self.cells), dtype=np.float64)
 
@@ -279,7 +279,7 @@ class NewRows:
         return np.asarray(self._average(summarise)[1], dtype=np.float64)
 
     def impute(self) -> tuple[Floats, dict[int, Floats]]:
-        """Cells with gaps filled in, (B, J), and by column with levels and gaps the probabilities (gaps, L)."""
+        """Cells with gaps filled in, (B, J), and for each column with levels and gaps the probabilities (gaps, L)."""
         columns = self.mixed.columns
         first = np.cumsum([0, *(max(model.n_levels, 1) for model in columns.models)])
 
@@ -333,7 +333,7 @@ class NewRows:
         def work(step: int) -> tuple[Floats, Floats]:
             k = int(self.used[step])
             draw = self._draw(k)
-            # A stream for each row and tree, whichever thread takes it.
+            # One stream per row and tree, whichever thread runs it.
             streams = make_streams(np.random.default_rng([k]), len(self.cells))
             found = self._places(draw, streams, n_draws)
             values = np.array([summarise(draw, places, drawn) for places, drawn in found])
@@ -357,7 +357,7 @@ class NewRows:
 
 
 def edges_for(seen: Seen, tree: Tree, table: Floats) -> Ints:
-    """Edges of a tree over coordinates (n, D) that a row may join: all, or of many leaves those around near rows."""
+    """Edges of a tree over coordinates (n, D) that a row may join: all, or with many leaves those around near rows."""
     if tree.n_leaves <= EXACT:
         return np.arange(2 * tree.n_leaves - 1)
     n_seen, scale = seen.n_seen, seen.scale if seen.scale.size else np.sqrt((seen.factor**2).sum(axis=1))
@@ -386,7 +386,7 @@ def _around(near: Ints, parents: Ints, children: Ints) -> Ints:
     return np.array(sorted(found.union(beside)), dtype=np.int64)
 
 
-# So many rows are held out, of very many rows fewer, and so many draws asked; of rows with a noise of their own half.
+# Rows held out (fewer with very many rows) and draws used; half as many if rows have their own noise.
 MOST_ROWS, FEWEST_ROWS, MOST_LEAVES = 100, 30, 300_000
 MOST_DRAWS = 60
 
@@ -399,7 +399,7 @@ def leave_one_out(
     leaf_noises: Floats,
     tails: Floats | None = None,
 ) -> LeaveOneOut:
-    """Leave-one-out densities of rows of a mixed table under a posterior by chains."""
+    """Leave-one-out densities of rows of a mixed table under a posterior from chains."""
     columns, cells = mixed.columns, mixed.values
     rows = np.flatnonzero(~np.isnan(cells).all(axis=1))
     n_rows = min(max(MOST_LEAVES // len(cells), FEWEST_ROWS), MOST_ROWS)
@@ -421,7 +421,7 @@ def leave_one_out(
         m, table, cuts = mixed.draw(k, completed)
         tree, phi = posterior[m], covariances[m % len(covariances)]
         noise = np.asarray(leaf_noises[m % len(leaf_noises)], dtype=np.float64)
-        # Half the dimension: steps between noises as wide as what d coordinates, seen in part, can tell apart.
+        # Half the dimension: steps between noises as wide as d partly observed coordinates can resolve.
         law = (
             one_noise(noise)
             if tails is None
@@ -445,7 +445,7 @@ def leave_one_out(
 
 
 def _log_mass(sites: Sites, seen: Seen, edges: Ints, law: tuple[Floats, Floats], stream: Stream) -> float:
-    """Log density of a row over all places, and over the law of its noise."""
+    """Log density of a row over all places, and over the distribution of its noise."""
     terms = [
         weight + float(weigh_row(sites, seen, float(noise), edges, 0, stream)[0].log_density[0])
         for noise, weight in zip(*law, strict=True)

@@ -1,16 +1,17 @@
-r"""Where rows of a mixed table join a tree: the density of what is seen of them at each place, integrated over places.
+r"""Where rows of a mixed table join a tree: the density of what is observed at each place, integrated over places.
 
-A row that joins an edge at time t has coordinates N(μ(t), v(t) Φ) there. Of these some are seen exactly, others to lie
-in intervals, and those of a categorical column to give its level the largest utility. Under a diagonal Φ the density is
-a product over columns. Utilities have the covariance v (I − 1/L); a common normal of variance v/L, which changes no
-order, makes them independent, so that the probability of a level is a one-dimensional integral.
+A row that joins an edge at time t has coordinates N(μ(t), v(t) Φ) there. Some of these are observed exactly, others are
+known to lie in intervals, and those of a categorical column to give its level the largest utility. Under a diagonal Φ
+the density is a product over columns. Utilities have the covariance v (I − 1/L); adding a common normal of variance
+v/L, which changes no order, makes them independent, so the probability of a level is a one-dimensional integral.
 
-Under a full Φ, and where coordinates are to be drawn, differences of utilities are seen to be positive. With all that
-is seen, y = B z ~ N(B μ, v B Φ Bᵀ), the density is a product along Cholesky's factor: normal densities, then
-probabilities of intervals, each given a draw within the ones before (Geweke, Hajivassiliou and Keane): unbiased.
+Under a full Φ, and where coordinates are to be drawn, the observation is that differences of utilities are positive.
+With everything observed written as y = B z ~ N(B μ, v B Φ Bᵀ), the density is a product along the Cholesky factor:
+normal densities, then probabilities of intervals, each given a draw within the ones before (Geweke, Hajivassiliou and
+Keane): unbiased.
 
-Time is integrated over by Gauss–Legendre, on nodes that are close to each other near the lower end of an edge, where
-the density changes fast.
+Time is integrated over by Gauss–Legendre, with nodes that are densest near the lower end of an edge, where the density
+changes fast.
 """
 
 from __future__ import annotations
@@ -33,31 +34,31 @@ _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 # Shares of an edge on (0, 1), squared so that they crowd near its lower end, and their weights.
 SHARES: Floats = (0.5 * (_POINTS + 1.0)) ** 2
 WEIGHTS: Floats = 0.5 * _WEIGHTS * (_POINTS + 1.0)
-# Above the root, where one lineage waits for one: Gauss–Laguerre.
+# Above the root, where one other lineage is left: Gauss–Laguerre.
 WAITS, WAIT_WEIGHTS = np.polynomial.laguerre.laggauss(12)
-# Edges are looked at in two places first, and left out if less than e^(−NEGLIGIBLE) of the best.
+# Edges are first evaluated at two places, and left out if less than e^(−NEGLIGIBLE) of the best.
 NEGLIGIBLE = 12.0
 
 
 class Seen(NamedTuple):
-    """What is seen of one row, y = B z, in the order in which it is weighed: exact, in intervals, the rest."""
+    """What is observed of one row, y = B z, in the order of evaluation: exact, in intervals, the rest."""
 
     maps: Floats  # (K, D), B
     value: Floats  # (K,): exact values, NaN elsewhere
     low: Floats  # (K,)
     high: Floats
-    n_seen: int  # exact or in intervals; after them come utilities, or what is not seen and only drawn
+    n_seen: int  # exact or in intervals; after them come utilities, or what is unobserved and only drawn
     scale: Floats  # (K,): standard deviations over √v if columns are independent, empty otherwise
-    blocks: Ints  # (C, 3): where utilities of a column begin and end, and the level that is seen
-    factor: Floats  # (K, K): Cholesky's of the covariance over v if they are not, empty otherwise
+    blocks: Ints  # (C, 3): where utilities of a column begin and end, and the observed level
+    factor: Floats  # (K, K): Cholesky factor of the covariance over v if they are not, empty otherwise
 
 
 def look(
     columns: Columns, cells: Floats, cuts: Floats, phi: Floats, recorded: bool = True, draws: bool = False
 ) -> Seen:
-    """What the cells (J,) of a row say of its coordinates.
+    """What the cells (J,) of a row say about its coordinates.
 
-    With `recorded`, exact values on a grid are seen as cells. If coordinates are to be drawn all of them are there.
+    With `recorded`, exact values on a grid are treated as cells. If coordinates are to be drawn, all are included.
     """
     eye, apart = np.eye(columns.d), phi.ndim == 1 and not draws
     exact, inside, rest = list[Floats](), list[tuple[Floats, float, float]](), list[Floats]()
@@ -117,7 +118,7 @@ def weigh_row(
 
 @inline
 def _log_apart(below: Floats, above: Floats, share: float, v: float, seen: Seen, mean: Floats) -> float:
-    """Log density of what is seen at a place if columns are independent; `mean` (K,) is for work."""
+    """Log density of what is observed at a place if columns are independent; `mean` (K,) is scratch."""
     total, spread = 0.0, math.sqrt(v)
     for i in range(below.size):
         mean[i] = (1.0 - share) * below[i] + (share * above[i] if share > 0.0 else 0.0)
@@ -136,7 +137,7 @@ def _log_apart(below: Floats, above: Floats, share: float, v: float, seen: Seen,
 
 @inline
 def _expected(sites: Sites, node: int, t: float, noise: float) -> tuple[float, float]:
-    """How much of the message from above a place at time t takes over, and the variance of a row there, over Φ."""
+    """The weight of the message from above at time t, and the variance of a row there, over Φ."""
     span = sites.below[node] + sites.above[node]
     share = (sites.below[node] + t) / span if span < math.inf else 0.0
     return share, noise + t + (sites.below[node] + t) * (1.0 - share)
@@ -146,7 +147,7 @@ def _expected(sites: Sites, node: int, t: float, noise: float) -> tuple[float, f
 def _log_together(
     below: Floats, above: Floats, share: float, v: float, seen: Seen, stream: Stream, state: Floats
 ) -> float:
-    """Log density of what is seen at a place; `state` (D,) gets standard normals that lead to such coordinates."""
+    """Log density of what is observed at a place; `state` (D,) gets standard normals that give such coordinates."""
     total, spread, factor = 0.0, math.sqrt(v), seen.factor
     n_seen, d = seen.n_seen, below.size
     for i in range(d):
@@ -180,7 +181,7 @@ def _at(
     stream: Stream,
     state: Floats,
 ) -> float:
-    """Log density at time t on the edge above a node, whose messages, seen through B, are `below` and `above`."""
+    """Log density at time t on the edge above a node, whose messages, mapped by B, are `below` and `above`."""
     share, v = _expected(sites, node, t, noise)
     if not v > 0.0:
         return -math.inf
@@ -260,7 +261,7 @@ def _place(
     normals: Floats,
     state: Floats,
 ) -> None:
-    """Coordinates, seen through B, that standard normals lead to at a place."""
+    """Coordinates, mapped by B, that standard normals give at a place."""
     share, v = _expected(sites, node, t, noise)
     spread = math.sqrt(v)
     for i in range(normals.size):

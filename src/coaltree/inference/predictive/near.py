@@ -1,31 +1,30 @@
 """Where new points join a large tree: the mass of the edges that matter, found from near rows and proved by bounds.
 
-The sum of `posterior.places` over all edges costs O(n) a point, and nearly all of it is negligible. Two searches leave
-that out.
+The sum of `inference.predictive.mass` over all edges costs O(n) per point, and nearly all of it is negligible. Two
+searches avoid that part.
 
-**Best first**, upwards: the edges on the ways up from the nearest rows, and from them their neighbours in the tree. The
+**Best first**, upwards: the edges on the paths up from the nearest rows, and then their neighbours in the tree. The
 score of an edge bounds its mass from above,
 
     ∫ f ≤ ∫ exp(−Λ) dt · max v^(−d/2) exp(−ε/2v),
 
-and edges are weighed in its order until the best of those that wait has less than e^(−MARGIN) of the sum. A way up ends
-where all that is above is that little: v ≥ t + s₀ on any edge, and a lineage still alone at t has the probability
+and edges are weighed in its order until the best one waiting has less than e^(−MARGIN) of the sum. A path ends where
+everything above it is that small: v ≥ t + s₀ on any edge, and a lineage is still alone at t with probability
 exp(−Λ(t)), so all edges together have at most exp(−Λ(t)) (t + s₀)^(−d/2) from t on. The edge above the root is always
-weighed, so that a point far from everything has its density too.
+weighed, so that a point far from everything also has a density.
 
-**Downwards**, from the root: what the first search did not come upon. Under node c the tree expects everywhere
+**Downwards**, from the root: what the first search did not find. Everywhere under node c the tree's expected value is
 
     μ = (a mean of rows under c) + K (u − m_c),   0 ≤ K ≤ ω_c,
 
-where u is the message from above and (1 − ω_c) m_c + ω_c u is what the whole tree expects at c. Rows under c are within
-R_c of m_c, so |x − μ| is at least the distance of x from that segment less R_c, and the bound on f times all of
-∫ exp(−Λ) under c tells whether to look there. It ends after so many edges that proved nothing: in many dimensions balls
-around clades overlap, but there near rows are all that matters.
+where u is the message from above and (1 − ω_c) m_c + ω_c u is the expectation at c given the whole tree. Rows under c
+are within R_c of m_c, so |x − μ| is at least the distance of x from that segment minus R_c, and the bound on f times
+all of ∫ exp(−Λ) under c shows whether to look there. It stops after a number of fruitless edges: in many dimensions
+balls around clades overlap, but then only near rows matter.
 
-What a search in a large tree knows of it beforehand, in O(n): a clock, and what is under each node.
-
-The clock is Λ, linear between knots and never farther than CLOCK from it: at 100 000 leaves a thousand knots instead of
-as many as leaves, which stay in the fastest memory.
+Both searches use two things computed beforehand in O(n): a description of what is under each node, and a clock. The
+clock is Λ made linear between knots, never off by more than CLOCK: at 100 000 leaves it has a thousand knots instead of
+one per leaf, which stay in the fastest memory.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def draw_clock(exact: Others, tolerance: float, out: Others) -> int:
 
 
 def make_clock(exact: Others, tolerance: float = CLOCK) -> Others:
-    """Draw a clock that is nowhere farther than this from Λ."""
+    """Make a clock that is nowhere farther than `tolerance` from Λ."""
     size = exact.times.size
     room = Others(np.empty(size), np.empty(size + 1), np.empty(size + 1))
     n_knots = draw_clock(exact, tolerance, room)
@@ -92,7 +91,7 @@ def make_clock(exact: Others, tolerance: float = CLOCK) -> Others:
 
 @kernel
 def measure_clades(sites: Sites, out: Clades) -> None:
-    """Radius of every clade, by the triangle inequality along the tree, and what the prior says of it."""
+    """Radius of every clade, by the triangle inequality along the tree, and its prior mass."""
     n = len(sites.children) + 1
     for leaf in range(n):
         out.radius[leaf], out.log_prior[leaf] = 0.0, -math.inf
@@ -116,16 +115,16 @@ def make_clades(sites: Sites) -> Clades:
     return clades
 
 
-# An edge waits for good when its mass is below this share of the sum, e^(−MARGIN).
+# An edge is never weighed if its mass is below this share of the sum, e^(−MARGIN).
 MARGIN = 12.0
-# Edges looked at in vain on the way down, at most.
+# Largest number of fruitless edges on the way down.
 MOST_IN_VAIN = 2000
 # Kinks of Λ inside an interval of length h, K of them, cost about √K h/500 of its mass; it is split where √K h is more.
 KINKS = 0.05
 
 
 class View(NamedTuple):
-    """How the distance of a point is measured, in whitened columns: all, some, or through a lens for a block of Φ."""
+    """How the distance to a point is measured, in whitened columns: all, some, or through a lens for a block of Φ."""
 
     columns: Ints  # (q,): the columns that count, if there is no lens
     lens: Floats  # (q, d): |lens (x − y)|² is the distance; (0, d) for none
@@ -148,13 +147,13 @@ class Room(NamedTuple):
     """Room for a search: edges by the order in which they were found."""
 
     stamp: Ints  # (2n−1,): the point for which an edge was last found
-    slot: Ints  # (2n−1,): as what it was found
+    slot: Ints  # (2n−1,): its position among those found
     node: Ints  # (room,)
-    eps: Floats  # (room, 3): below, above, span, as in `attachment.Edge`
+    eps: Floats  # (room, 3): below, above, span, as in `edge_density.Edge`
     score: Floats  # (room,)
     log_mass: Floats  # (room,), −inf before it is weighed
     time: Floats  # (room,)
-    heap: Ints  # (room,): edges found but not weighed, the best first
+    heap: Ints  # (room,): edges found but not weighed, best first
     n: Ints  # (2,): found, waiting
     log_sum: Floats  # (1,)
     sums: Floats  # (2,)
@@ -168,7 +167,7 @@ class Found(NamedTuple):
     log_mass: Floats  # (E,)
     time: Floats  # (E,): mean time at which the point joins
     log_sum: Floats  # (B,)
-    proved: Bools  # (B,): whether the search downwards came to its end
+    proved: Bools  # (B,): whether the downward search was completed
 
 
 FOUND, WAITING = range(2)
@@ -234,7 +233,7 @@ def describe(task: Task, room: Room, b: int, node: int, otherwise: float) -> int
 
 @borrowing
 def look_at(task: Task, room: Room, b: int, node: int, otherwise: float) -> None:
-    """Let the edge above a node wait by its score, unless it was found before."""
+    """Queue the edge above a node by its score, unless it was found before."""
     if room.stamp[node] == b:
         return
     slot = describe(task, room, b, node, otherwise)
@@ -249,7 +248,7 @@ def weigh(task: Task, room: Room, slot: int) -> None:
     if not edge.low < edge.high:
         return
     if task.d > 1.0 and edge.eps_below <= 0.0 and expectation(edge, edge.low)[0] <= 0.0:
-        # A noiseless row met exactly: the density has a pole there.
+        # The point equals a noiseless row: the density has a pole there.
         room.log_mass[slot] = POLE
         room.log_sum[0] = POLE
         return
@@ -278,7 +277,7 @@ def weigh_root(task: Task, room: Room, b: int) -> None:
 
 @inline
 def search(task: Task, room: Room, b: int, starts: Ints) -> None:
-    """Find edges on the ways up from some leaves, and then around the best ones."""
+    """Find edges on the paths up from some leaves, and then around the best ones."""
     sites, noise, margin = task.sites, task.noise, task.margin
     root, n = sites.parent.size - 1, len(sites.children) + 1
     for leaf in starts:
@@ -321,17 +320,17 @@ def log_bound_under(task: Task, room: Room, slot: int) -> float:
         share = min(max(0.5 * (1.0 + (edge.eps_below - edge.eps_above) / edge.eps_span), 0.0), furthest)
     eps = blend_distance(share, edge.eps_below, edge.eps_above, edge.eps_span)
     eps = max(math.sqrt(eps) - clades.radius[node], 0.0) ** 2
-    # Between the variance of the point itself and that of a place that one leaf alone would tell of.
+    # Between the point's own variance and that of a place informed by a single leaf.
     v = min(max(eps / d, noise), noise + 2.0 * edge.low + clades.most_noise[0])
     return clades.log_prior[node] - 0.5 * (d * math.log(v) + eps / v) if v > 0.0 else math.inf
 
 
 @inline
 def search_down(task: Task, room: Room, b: int, in_vain: int) -> bool:
-    """Weigh what else matters, from the root down; whether nothing that may matter is left out."""
+    """Weigh what else matters, from the root down; returns whether nothing that may matter is left out."""
     sites, margin = task.sites, task.margin
     n, root = len(sites.children) + 1, sites.parent.size - 1
-    # What waited is no longer asked for, so the heap is free.
+    # The queue is no longer needed, so the heap is free.
     stack, height = room.heap, 0
     for child in sites.children[root - n]:
         stack[height] = child
@@ -358,7 +357,7 @@ def search_down(task: Task, room: Room, b: int, in_vain: int) -> bool:
 def find_places(task: Task, near: Ints, in_vain: int) -> Found:
     """Edges of points, from near rows of each, (B, k); those below e^(−NEGLIGIBLE) of the sum are left out.
 
-    The second search ends when it has looked at so many in vain. Masses lack the constant −(d/2) log 2π − ½ log|Φ|.
+    The second search stops after too many fruitless edges. Masses lack the constant −(d/2) log 2π − ½ log|Φ|.
     """
     sites = task.sites
     n_nodes, n_points = sites.parent.size, len(task.points)
@@ -384,7 +383,7 @@ def find_places(task: Task, near: Ints, in_vain: int) -> Found:
         weigh_root(task, room, b)
         for child in sites.children[root - n]:
             look_at(task, room, b, child, room.log_sum[0])
-        # The nearest row alone first: it tells how little the others matter.
+        # Only the nearest row at first: it shows how little the others matter.
         search(task, room, b, near[b, :1])
         search(task, room, b, near[b, 1:])
         proved[b] = search_down(task, room, b, in_vain)

@@ -1,11 +1,11 @@
-r"""New points given weighted trees: their density, their cluster, their place, and what they leave out.
+r"""New points given weighted trees: their density, cluster, place, and missing entries.
 
-Given a tree T a new point joins the edge e at time t with the density f(e, t) of `posterior.places`, so with
+Given a tree T a new point joins the edge e at time t with the density f(e, t) of `inference.predictive.mass`, so with
 f(T) = Σ_e ∫ f(e, t) dt and the posterior's weights w,
 
     p(x | X) = Σ_T w_T f(T),   p(T, e | X, x) ∝ w_T ∫ f(e, t) dt.
 
-Entries that are NaN are integrated out: the columns that are there follow the same model with their block of Φ.
+NaN entries are integrated out: the observed columns follow the same model with their block of Φ.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ENTRIES = 4_000_000
 
 
 class Fit(NamedTuple):
-    """What prediction needs to know of a fit: weighted trees, the complete table (n, d), what goes with each tree."""
+    """What prediction needs from a fit: weighted trees, the complete table (n, d), what goes with each tree."""
 
     posterior: TreePosterior
     X: Floats
@@ -42,7 +42,7 @@ class Fit(NamedTuple):
 class Attachment(NamedTuple):
     """The likeliest places of each point in one tree, best first, all (B, K)."""
 
-    node: Ints  # the edge above this node; the root's goes on for ever
+    node: Ints  # the edge above this node; the root's is infinite
     probability: Floats
     time: Floats  # mean time at which the point joins the edge, given that it does
 
@@ -55,7 +55,7 @@ def make_fit(
 ) -> Fit:
     """Gather what prediction needs: a covariance, (M, d, d) or (M, d), and noises, (M, n), per tree, or 1 for all.
 
-    Where rows differ in their noise, `new_noises` (M,) are draws of a new row's: trees and noises are averaged alike.
+    If rows have their own noise, `new_noises` (M,) are draws for a new row: trees and noises are averaged together.
     """
     n_phi, n_noise = len(covariances), len(leaf_noises)
 
@@ -78,7 +78,7 @@ def label_probabilities(fit: Fit, X_new: Floats, labels: Ints, n_jobs: int | Non
     """Probability of every label 0 … K − 1 for each row of X_new, (B, K), averaged over trees and places.
 
     A point that joins the edge above a node takes the label of one of the leaves under it, each equally likely. Leaves
-    without one, −1, do not count; where there are no others, the leaves under the parent are asked.
+    without a label, −1, do not count; if there are no others, the leaves under the parent are used.
     """
     n_labels = int(labels.max()) + 1
 
@@ -113,7 +113,7 @@ def share_labels(children: Ints, labels: Ints, start: int, out: Floats) -> None:
             out[node, column] = out[left, column] + out[right, column]
     for node in range(2 * n - 2, n - 1, -1):
         for column in range(out.shape[1]):
-            if node == 2 * n - 2:  # the others have been seen to by their parents
+            if node == 2 * n - 2:  # the others were handled by their parents
                 out[node, column] /= size[node]
             for child in children[node - n]:
                 if size[child] > 0.0:
@@ -125,8 +125,8 @@ def share_labels(children: Ints, labels: Ints, start: int, out: Floats) -> None:
 def impute(fit: Fit, X_new: Floats, n_jobs: int | None = 1) -> Floats:
     """X_new with each NaN replaced by its conditional mean given the row's other entries, the trees and the data.
 
-    At a place where the tree expects μ the mean is μ_m + Φ_mo Φ_oo⁻¹ (x_o − μ_o) for missing columns m and observed
-    o, averaged over edges and times, then over trees.
+    At a place with expected value μ the mean is μ_m + Φ_mo Φ_oo⁻¹ (x_o − μ_o) for missing columns m and observed
+    columns o, averaged over edges and times, then over trees.
     """
 
     def summarise(tree: Tree, given: Given, places: Places, batch: Batch) -> Floats:
@@ -177,18 +177,18 @@ def attachments(tree: Tree, given: Given, X: Floats, X_new: Floats, n_places: in
 
 
 def _one_blank(X_new: Floats) -> tuple[Ints, Ints]:
-    """Points to locate, and points of which nothing is known: they are alike, so the first stands for all."""
+    """Points to locate, and points with no observed entry: these are alike, so the first represents all."""
     blank = np.flatnonzero(np.isnan(X_new).all(axis=1))
     return np.delete(np.arange(len(X_new)), blank[1:]), blank
 
 
 def pick(node_times: Floats, places: Places, b: int, node: Ints, probability: Floats, time: Floats) -> None:
-    """Fill in the likeliest edges of one point; after those that were found come others, of probability 0."""
+    """Fill in the likeliest edges of one point; after those found come others, with probability 0."""
     here = slice(places.first[b], places.first[b + 1])
     found = places.node[here]
     best = np.lexsort((found, -places.probability[here]))[: len(node)]
     n_best = len(best)
-    # Of the first so many nodes at least as many as are lacking were not found.
+    # Among the first few nodes, at least as many as are still needed were not found.
     rest = np.setdiff1d(np.arange(min(len(node) + len(found), len(node_times))), found)[: len(node) - n_best]
     node[:n_best], node[n_best:] = found[best], rest
     probability[:n_best], probability[n_best:] = places.probability[here][best], 0.0
@@ -203,9 +203,9 @@ def _average(fit: Fit, X_new: Floats, summarise: Summary, n_jobs: int | None) ->
     kept, blank = _one_blank(X_new)
     log_density = np.empty(len(X_new))
     values: Floats | None = None
-    # Near rows are found once, through the Φ of the likeliest tree: they are but where a search begins.
+    # Near rows are found once, under the Φ of the likeliest tree: they only determine where a search begins.
     likeliest = int(np.argmax(fit.posterior.weights))
-    # Trees go in parallel; each calls BLAS on little matrices, for which further threads cost more than they save.
+    # Trees run in parallel; each calls BLAS on small matrices, for which more threads cost more than they save.
     with (
         threadpool_limits(limits=1, user_api="blas"),
         ThreadPoolExecutor(min(effective_n_jobs(n_jobs), len(used))) as pool,
@@ -221,7 +221,7 @@ def _average(fit: Fit, X_new: Floats, summarise: Summary, n_jobs: int | None) ->
 
             total: Floats = np.full(len(batch.rows), -np.inf)
             mean: Floats = np.zeros((len(batch.rows), 1))
-            # In the order of the trees, whichever thread is first: sums must not depend on it.
+            # In the order of the trees, whichever thread finishes first, so that sums do not depend on it.
             for log_weight, value in pool.map(work, used.tolist()):
                 after = np.logaddexp(total, log_weight)
                 mean = mean * np.exp(total - after)[:, None] + value * np.exp(log_weight - after)[:, None]

@@ -1,7 +1,7 @@
 """A list, for every particle, of the pairs that matter next: all live pairs whose value is at most a limit.
 
 The value is a squared distance (tpost) or the time at which the pair is due (smc1); it does not change while both
-clusters live. A list that is full gives up its largest values and lowers the limit.
+clusters are live. A full list drops its largest values and lowers the limit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Shortlist(NamedTuple):
 
 
 def start_list(n_particles: int, room: int) -> Shortlist:
-    """Lists that hold nothing, with nothing below their limit."""
+    """Empty lists, with nothing below their limit."""
     return Shortlist(
         limit=np.full(n_particles, -math.inf),
         n_listed=np.zeros(n_particles, dtype=np.int64),
@@ -92,7 +92,7 @@ def refill(listed: Shortlist, m: int, eps: Floats, live: int, limit: float) -> N
     value, higher, lower = listed.value[m], listed.higher[m], listed.lower[m]
     n = pair = 0
     for i in range(1, live):
-        # Most rows have nothing to list: counting, four at a time, tells.
+        # Most rows have nothing to list: counting, four at a time, shows this.
         within = 0
         for j in range(i):
             within += 1 if eps[pair + j] <= limit else 0

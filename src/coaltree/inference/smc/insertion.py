@@ -6,14 +6,14 @@ sequence of targets with
 
     γ_{k+1}(tree with the new leaf at a place) = γ_k(tree) f(place),
 
-f the density of `attachment`, whose mass over all places is p(x_{k+1} | tree, x_1 … x_k). The place is drawn from the
-proposal q of `survey`, close to f, and the incremental weight f/q is all but that predictive density. Each target is
-the posterior given the rows so far: what a particle cannot foresee is one row, not the rest of the tree, as when
-merging forests.
+where f is the density of `moves.edge_density`, whose mass over all places is p(x_{k+1} | tree, x_1 … x_k). The place is
+drawn from the proposal q of `moves.regraft_proposal`, close to f, and the incremental weight f/q is nearly that
+predictive density. Each target is the posterior given the rows so far: a particle cannot foresee one row, rather than
+the rest of the tree, as when merging forests.
 
 When the effective sample size falls, particles are resampled and every tree is moved by the invariant moves of
-`moves` (regrafts of random subtrees, one slice of every time), which part the copies again. Rows come in an order
-drawn at random, the same for all particles; the evidence is unbiased for any order. A particle costs O(n² d).
+`moves.whole_tree` (regrafts of random subtrees, one slice of every time), which make copies differ again. Rows come in
+a random order, the same for all particles; the evidence is unbiased for any order. A particle costs O(n² d).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from coaltree.memory import check_particles
 from coaltree.randomness import Stream, make_streams, uniform
 
 INSERTION = "insertion"
-# Regrafts a tree after each resampling; beyond a handful, more particles pay better.
+# Regrafts per tree after each resampling; beyond a handful, more particles are the better investment.
 REGRAFTS = 4
 
 
 class Growing(NamedTuple):
-    """M growing trees over n rows, as in `chain.Chain`: row k brings merge n + k − 1 with it."""
+    """M growing trees over n rows, as in `mutable_tree.Chain`: row k comes with merge n + k − 1."""
 
     children: Ints  # (M, 2n, 2), −1 for none
     parent: Ints  # (M, 2n)
@@ -194,14 +194,14 @@ def run(
     rng : Generator
         Source of the order and of the particles' streams.
     n_regrafts : int
-        Regrafts a tree after each resampling; 0 moves nothing.
+        Regrafts per tree after each resampling; 0 moves nothing.
     order : ndarray (n,), optional
-        The order in which rows are taken in. Default: drawn at random.
+        The order in which rows are inserted. Default: drawn at random.
 
     Returns
     -------
     SMCResult
-        `ess_per_step` and `resampled` are by rows taken in, from the second on.
+        `ess_per_step` and `resampled` have one entry per inserted row, from the second on.
     """
     n, d = rows.shape
     check_particles(n, n_particles, per_pair=0, per_leaf=16 * d + 168)

@@ -1,8 +1,8 @@
 """Sequential Monte Carlo over trees: start, step, resample, evidence; and its conditional form.
 
 After every merge each particle's weight is multiplied by its method's increment (see `proposals`). When the effective
-sample size falls below a fraction of the particles they are resampled systematically; only slots that die are
-overwritten. The average weight accumulates to an unbiased estimate of the evidence p(X).
+sample size falls below a fraction of the particles they are resampled systematically; only particles that are dropped
+are overwritten. The average weights accumulate to an unbiased estimate of the evidence p(X).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def in_threads(n_jobs: int | None, n_particles: int) -> Iterator[OverParticles]:
     with ThreadPoolExecutor(n_threads - 1) as pool:
 
         def spread(work: Callable[[int, int], None]) -> None:
-            # The caller takes a share too: handing work over costs as much as a small share itself.
+            # The caller takes a share too: handing over work costs as much as a small share itself.
             others = [pool.submit(work, *share) for share in pairwise(edges[1:])]
             work(edges[0], edges[1])
             for share in others:
@@ -170,7 +170,7 @@ def resample(
 
 
 class Weighed(NamedTuple):
-    """Weights at the end, and how they came about; as in `SMCResult`."""
+    """Final weights and how they arose; as in `SMCResult`."""
 
     log_weights: Floats
     log_evidence: float
@@ -246,7 +246,7 @@ def run(
     n = len(leaf_noise)
     code = METHODS[choose_merging(method, n, d)]
     path = retain(retained)
-    # Distances and what is remembered of pairs; lists of 16 bytes per pair, trees, and the rest of a slot.
+    # Distances and what is stored for pairs; lists of 16 bytes per pair, trees, and the rest of a slot.
     listed = 16 * {TPOST: ROOM, SMC1: RACE_ROOM}.get(code, 0)
     check_particles(n, n_particles, per_pair=16 if code in CACHED else 8, per_leaf=listed + 80)
     state = start(eps, leaf_noise, n_particles, rng, with_cache=code in CACHED)
@@ -300,8 +300,8 @@ def conditional_draw(
 ) -> Tree:
     """One step of particle Gibbs: run SMC with `tree` retained and draw a tree by the final weights.
 
-    A Markov kernel on trees that leaves the posterior unchanged for any number of particles ≥ 2. The race resamples
-    here, other than in `sample_posterior`: without, a tree that has its weight keeps all others out.
+    A Markov kernel on trees that leaves the posterior invariant for any number of particles ≥ 2. The race resamples
+    here, unlike in `sample_posterior`: without resampling, a tree with most of the weight would exclude all others.
     """
     result = run(
         eps,

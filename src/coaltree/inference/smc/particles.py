@@ -24,7 +24,7 @@ class Particles(NamedTuple):
 
     leaves: Floats  # (P,) squared distance of each pair of leaves, shared
     eps: Floats  # (M, P) squared distance of each live pair, from the first merge on
-    cache: Floats  # (M, P) what the method remembers of each pair; (M, 0) if nothing
+    cache: Floats  # (M, P) what the method stores for each pair; (M, 0) if nothing
     offset: Floats  # (M, n) a = s − t of each slot
     born: Floats  # (M, n) time at which the cluster in each slot was made
     node: Ints  # (M, n) node id in each slot

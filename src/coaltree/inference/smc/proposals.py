@@ -1,4 +1,4 @@
-r"""How a particle chooses its next merge, and the weight that makes the choice right.
+r"""How a particle chooses its next merge, and the weight that corrects for the choice.
 
 Local methods choose the pair C with probability q(C) ∝ q̃(C) and then draw the merge time exactly from the truncated
 GIG of that pair. The incremental weight is Σ q̃ · Z_C / q̃(C), with the exact local evidence Z_C of the chosen pair:
@@ -8,7 +8,7 @@ GIG of that pair. The incremental weight is Σ q̃ · Z_C / q̃(C), with the exa
     mpost1     q̃ = e^(λr/2) times the untruncated Bessel form (Henao & Lucas)
     mpost2     the same with λ dropped from the Bessel part, which is then computed once per pair
 
-tpost has a file of its own, `tpost`, and so has the race, `race` (smc1).
+tpost is in its own module, `smc.tpost`, and so is the race (smc1), `smc.race`.
 
 A retained path (conditional SMC) follows given merges and times; its weights are computed by the same code.
 """
@@ -32,7 +32,7 @@ from coaltree.tree import Tree
 POSTPOST, TPOST, MPOST1, MPOST2, SMC1 = range(5)
 METHODS = {"tpost": TPOST, "mpost1": MPOST1, "mpost2": MPOST2, "postpost": POSTPOST, "smc1": SMC1}
 CACHED = (MPOST2,)
-# Pairs whose choice is e^(−45) = 3e-20 of the likeliest are left out: a million of them weigh less than rounding.
+# Pairs below e^(−45) = 3e-20 of the likeliest are left out: a million of them weigh less than rounding.
 NEGLIGIBLE = 45.0
 
 
@@ -48,7 +48,7 @@ def retain(tree: Tree | None) -> Retained:
     """Return the path of a tree, or the empty one."""
     if tree is None:
         return Retained(np.empty((0, 2), dtype=np.int64), np.empty(0), np.empty(0, dtype=np.int64))
-    # Copies, which may be written to: for arrays of another kind every sampler would be compiled once more.
+    # Writable copies: for arrays of another kind every sampler would be compiled again.
     return Retained(tree.children.copy(), tree.times.copy(), tree.parents() - tree.n_leaves)
 
 
@@ -83,7 +83,7 @@ def choices_mpost2(
     newest: int,
     table: Lookup,
 ) -> None:
-    """log q̃ of every live pair: mpost1 at λ = 1, from `cache`, which first learns of the newest cluster's pairs."""
+    """log q̃ of every live pair: mpost1 at λ = 1, from `cache`, to which the newest cluster's pairs are first added."""
     if newest >= 0:
         for other in range(offset.size):
             if other != newest:

@@ -5,9 +5,9 @@ contributes N_C(birth) to the weight, and each pair that is dropped because a me
 N_C(birth)/N_C(t).
 
 No pair is drawn before it matters. Every cluster has a random key, a pair's uniform is a hash of its two keys, and its
-merge time is the quantile at that uniform: determined, but unknown until it is asked for. A list holds the pairs that
-are due before a horizon; when they are used up the horizon moves on. Bounds of the distribution function dismiss nearly
-all pairs by their distance and uniform alone, and what passes them is computed exactly: nothing is neglected.
+merge time is the quantile at that uniform: determined, but not computed until needed. A list holds the pairs that are
+due before a horizon; when they are used up the horizon moves on. Bounds on the distribution function rule out nearly
+all pairs by their distance and uniform alone, and the rest are computed exactly: nothing is neglected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from coaltree.randomness import Stream, uniform
 FEW = 16
 # Room in the list, per leaf.
 ROOM = 8
-# Uniforms below this are looked at one by one; the smallest one possible is 2^−53.
+# Uniforms below this are examined one by one; the smallest possible is 2^−53.
 RARE = 0.01
 LOG_NEVER = -53.0 * math.log(2.0)
 # A survival of 1 − 1e-13 counts as 1.
@@ -41,7 +41,7 @@ LOG_TAIL = math.log(1e-3)
 
 
 class Race(NamedTuple):
-    """What particles know of the times at which their pairs are due."""
+    """What particles know about the times at which their pairs are due."""
 
     key: Words  # (M, n) random word of the cluster in each slot
     fate: Ints  # (M, n) merge at which the cluster ends on a retained path, −1 if it is not on one
@@ -53,7 +53,7 @@ class Race(NamedTuple):
 
 
 def start_race(n_particles: int, n: int, rng: np.random.Generator) -> Race:
-    """A race that nobody has looked at yet."""
+    """A race that has not started."""
     room = ROOM * max(n, 2 * FEW)
     return Race(
         key=rng.integers(0, 2**64, size=(n_particles, n), dtype=np.uint64),
@@ -67,7 +67,7 @@ def start_race(n_particles: int, n: int, rng: np.random.Generator) -> Race:
 
 
 def copy_race(race: Race, target: Ints, source: Ints) -> None:
-    """Overwrite what the particles in `target` know, but for their lists, with what those in `source` do."""
+    """Overwrite what the particles in `target` know, except their lists, with what those in `source` know."""
     for array in (race.key, race.fate, race.until, race.fresh, race.step, race.first):
         array[target] = array[source]
 
@@ -159,7 +159,7 @@ def log_survival(d: float, eps: float, r_born: float, r_now: float, table: Looku
     if bound < LOG_CERTAIN:
         return 0.0
     if bound < LOG_TAIL:
-        # Far out in the tail its own mass does, to the digits that matter.
+        # Far out in the tail its own mass suffices, to the digits that matter.
         mode, _, a, b, x_now = gig.peak(d, eps, 1.0, r_now)
         log_mass = tables.log_mass(table, eps, a, b)
         gone = math.exp(-log_mass) * quadrature.lower_tail(x_now, a, b, bound - LOG_CERTAIN)
@@ -177,7 +177,7 @@ def log_survival(d: float, eps: float, r_born: float, r_now: float, table: Looku
 def log_dropped(
     state: Particles, d: float, m: int, eps: Floats, live: int, i: int, j: int, time: float, table: Lookup
 ) -> float:
-    """Sum of log N(birth)/N(time) over the pairs that slot i forms with all but j."""
+    """Sum of log N(birth)/N(time) over the pairs of slot i with all others except j."""
     offset, born = state.offset[m, :live], state.born[m]
     far = gig.farthest_due(d, 1.0, 2.0 * time + offset[i] + offset.max(), LOG_CERTAIN)
     total = 0.0
@@ -217,12 +217,12 @@ def advance_race(
         now = state.times[m, stage - 1] if stage > 0 else 0.0
         newest = state.newest[m]
         if newest >= 0:
-            # Only now, so that copies of one particle go different ways from here on.
+            # Only now, so that copies of one particle diverge from here on.
             race.key[m, newest] = new_key(state.streams[m])
         follows = m == 0 and retained.times.size > 0
         if follows:
-            # Its pairs are known to outlive the first merge of their members. Others may take this path over, so it
-            # keeps a list like theirs, in which its own next merge comes first.
+            # Its pairs are known to outlive the first merge of their members. Others may copy this path, so it keeps a
+            # list like theirs, in which its own next merge comes first.
             for slot in range(live):
                 race.fate[m, slot] = retained.merge[state.node[m, slot]]
                 race.until[m, slot] = retained.times[race.fate[m, slot]]

@@ -1,11 +1,9 @@
 """`sample_posterior`: data in, weighted trees out.
 
-Islands of particles: independent runs of a sampler, on other cores or machines, put together with proper weights.
-
-Each island k has M_k of the M particles, its own seed, normalised weights w and an unbiased estimate Ẑ_k of the
-evidence. Then Σ_k (M_k/M) Ẑ_k is unbiased too, and a particle's weight in the whole is w (M_k/M) Ẑ_k over that sum.
-Islands never wait for each other, so they can be anywhere; where they ran, and how many at a time, does not show in the
-result.
+The particles can be split into islands: independent runs of a sampler, on other cores or machines, combined with proper
+weights. Island k has M_k of the M particles, its own seed, normalised weights w and an unbiased estimate Ẑ_k of the
+evidence. Then Σ_k (M_k/M) Ẑ_k is unbiased too, and a particle's overall weight is w (M_k/M) Ẑ_k over that sum. Islands
+never wait for each other, so they can run anywhere; where, and how many at a time, does not affect the result.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from coaltree.validation import check_choice, check_count, check_fraction
 
 
 def run(leaves: Leaves, method: str, rng: np.random.Generator, **settings: Any) -> SMCResult:
-    """One run of a sampler; `settings` are as in `smc.run`."""
+    """One run of a sampler; `settings` are as in `smc.loop.run`."""
     if method == INSERTION:
         return insertion.run(*leaves, rng=rng, **settings)
     rows, noise, log_det = leaves
@@ -42,13 +40,13 @@ def run(leaves: Leaves, method: str, rng: np.random.Generator, **settings: Any) 
 
 
 def run_island(leaves: Leaves, method: str, ess_threshold: float, n_particles: int, seed: list[int]) -> SMCResult:
-    """One island, from the leaves on: distances cost less to compute again than to send."""
+    """One island, starting from the leaves: distances cost less to recompute than to send."""
     rng = np.random.default_rng(np.random.SeedSequence(seed))
     return run(leaves, method, rng, n_particles=n_particles, ess_threshold=ess_threshold, n_jobs=1)
 
 
 def combine(islands: list[SMCResult]) -> SMCResult:
-    """Put islands together. Effective sizes and numbers of resamplings add up."""
+    """Combine islands. Effective sizes and numbers of resamplings add up."""
     sizes = np.array([len(island.log_weights) for island in islands])
     log_parts = np.array([island.log_evidence for island in islands]) + np.log(sizes / sizes.sum())
     log_evidence = float(logsumexp(log_parts))
@@ -80,7 +78,7 @@ def run_islands(
     # Words of one seed, so that an island is the same wherever it runs.
     seeds = rng.integers(0, 2**32, size=(n_islands, 8), dtype=np.uint32).tolist()
     sizes = np.diff(np.linspace(0, n_particles, n_islands + 1).astype(int)).tolist()
-    # The data travel inside the task. As an argument Dask would put them on a worker, and lose them with it.
+    # The data are part of the task. As an argument, Dask would put them on a worker and lose them with it.
     island = functools.partial(run_island, leaves, method, ess_threshold)
     tasks = (delayed(island)(size, seed) for size, seed in zip(sizes, seeds, strict=True))
     results = Parallel(n_jobs=n_jobs, return_as="generator")(tasks)
@@ -114,8 +112,8 @@ def sample_posterior(
     covariance : array-like (d, d) or (d,), optional
         Covariance Φ of the diffusion per unit of time, or the variances of a diagonal one. Default: the identity.
     method : {"auto", "insertion", "tpost", "smc1", "postpost", "mpost1", "mpost2"}
-        How trees are built; all target the same posterior. "insertion" takes in row by row and moves whole trees, the
-        others merge forests. "auto" takes the one with the higher log evidence at equal time in the benchmarks:
+        How trees are built; all target the same posterior. "insertion" adds row by row and moves whole trees, the
+        others merge forests. "auto" uses the one with the higher log evidence at equal time in the benchmarks:
         "insertion" if n ≤ 150 and d ≤ 64, or n ≤ 500 and d ≤ 16; else "smc1" without resampling if d ≥ 64, or d ≥ 16
         and n·d ≥ 2048; else "tpost".
     n_particles : int

@@ -1,10 +1,10 @@
-r"""tpost: choose a pair by its local evidence in Laplace's truncated form, looking only at pairs that can matter.
+r"""tpost: choose a pair by its local evidence in Laplace's truncated form, considering only pairs that can matter.
 
-The evidence falls with the squared distance ε, up to what the accumulated variance does, for which there is a bound. A
-list of the pairs within some ε is kept from merge to merge, and sorted roughly, by eighths of octaves of ε. Counts
-times bounds say how much evidence lies beyond each such cell, listed or not: only cells within which all but
-`NEGLECTED` of the total lies are looked at; a short list is, as a whole. A step costs O(n) and what the pairs that
-matter cost.
+The evidence falls with the squared distance ε, up to the effect of the accumulated variance, for which there is a
+bound. A list of the pairs within some ε is kept from merge to merge, and sorted roughly, by eighths of octaves of ε.
+Counts times bounds show how much evidence lies beyond each such cell, listed or not: only cells that hold all but
+`NEGLECTED` of the total are examined; a short list is examined as a whole. A step costs O(n) plus the cost of the pairs
+that matter.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from coaltree.model.gig.laplace import (
 )
 from coaltree.randomness import uniform
 
-# Share of the total evidence, at most, that is never looked at in one step.
+# Largest share of the total evidence that is ignored in one step.
 NEGLECTED = 1e-9
-# A first look at the pairs that hold all but this share of the evidence tells how much there is.
+# A first look at the pairs that hold all but this share of the evidence shows how much there is.
 FIRST_LOOK = 1e-2
 # The list reaches this many times as far as pairs may matter at the time.
 LONGER = 1.3
 # Room in the list, per leaf.
 ROOM = 64
-# A list of no more pairs is looked at as a whole: cells would cost more than they save.
+# A list with no more pairs than this is examined as a whole: cells would cost more than they save.
 SHORT = 96
-# Cells an octave, and cells; the last holds all pairs that are closer still.
+# Cells per octave, and cells in all; the last holds all pairs that are closer still.
 _SHIFT = 52 - 3
 N_CELLS = 128
-# Fewer pairs are weighed without a look at where their modes are.
+# Fewer pairs than this are weighed without checking where their modes are.
 _FEW = 64
-# The bound below holds of the evidence itself; Laplace's form of it is off by less than this factor.
+# The bound below is for the evidence itself; Laplace's form of it is off by less than this factor.
 _LOG_LAPLACE = math.log(4.0)
 
 
 @inline
 def log_local_bound(d: float, eps: float, lam: float, r_high: float) -> float:
-    """Upper bound of Laplace's form of the local evidence of all pairs as far or farther with r ≤ r_high.
+    """Upper bound on Laplace's form of the local evidence of all pairs at least as far apart with r ≤ r_high.
 
     With g(v) = v^(−d/2) e^(−ε/2v), which rises up to v = ε/d, Z(r) satisfies Z′ = (λZ − g)/2: it rises to one peak, at
     some r ≤ ε/d where λZ = g, and falls. So its maximum is at most g/λ at r_high or at ε/d, whichever is less, unless
@@ -166,7 +166,7 @@ def bound_cells(cells: Cells, n: int, d: float, lam: float, r: float, log_enough
 
 @borrowing
 def farthest_cell(cells: Cells, n: int, n_unlisted: int, enough: float) -> int:
-    """The farthest of n cells worth a look: pairs beyond have at most `enough`; −1 if unlisted ones may have more."""
+    """The farthest of n cells to examine: pairs beyond have at most `enough`; −1 if unlisted ones may have more."""
     beyond = 0.0
     for k in range(n):
         cell = cells.which[k]
@@ -177,7 +177,7 @@ def farthest_cell(cells: Cells, n: int, n_unlisted: int, enough: float) -> int:
 
 
 class Looked(NamedTuple):
-    """The pairs looked at in one step, with room for more."""
+    """The pairs examined in one step, with room for more."""
 
     eps: Floats
     r: Floats
@@ -187,7 +187,7 @@ class Looked(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """How much was looked at."""
+    """How much was examined."""
 
     n: int  # −1 if more pairs matter than a list holds
     log_top: float  # the largest evidence
@@ -256,7 +256,7 @@ def weigh(d: float, lam: float, n: int, looked: Looked, seen: Seen) -> Seen:
 def look_at_few(
     listed: Shortlist, m: int, offset: Floats, d: float, lam: float, base: float, r_high: float, looked: Looked
 ) -> Seen:
-    """Look at all listed pairs; n = −1 if there are none, or if others may hold more than `NEGLECTED`."""
+    """Examine all listed pairs; n = −1 if there are none, or if others may hold more than `NEGLECTED`."""
     n = gather(listed, m, offset, 0.0, math.inf, base, 0, looked)
     if n == 0:
         return Seen(-1, 0.0, 0.0)
@@ -280,7 +280,7 @@ def look_at_cells(
     cells: Cells,
     looked: Looked,
 ) -> Seen:
-    """Look at the listed pairs that hold all but `NEGLECTED` of the evidence; n = −1 if others may hold more."""
+    """Examine the listed pairs that hold all but `NEGLECTED` of the evidence; n = −1 if others may hold more."""
     limit, n_listed = listed.limit[m], listed.n_listed[m]
     last = leading_bits(limit)
     k = count_cells(listed.value[m, :n_listed], last, cells.counts)
@@ -309,7 +309,7 @@ def look_at_cells(
 def look(
     eps: Floats, offset: Floats, listed: Shortlist, d: float, m: int, now: float, cells: Cells, looked: Looked
 ) -> Seen:
-    """Look at the pairs that hold all but `NEGLECTED` of the evidence, if they are in the list or fit into it."""
+    """Examine the pairs that hold all but `NEGLECTED` of the evidence, if they are in the list or fit into it."""
     live = offset.size
     n_pairs = live * (live - 1) // 2
     lam, base = float(n_pairs), 2.0 * now
@@ -349,7 +349,7 @@ def pick(q: Floats, n: int, u: float, total: float) -> int:
 
 @inline
 def choose_of_all(eps: Floats, offset: Floats, d: float, now: float, u: float) -> tuple[int, int, float]:
-    """Draw from all pairs that matter, where a list does not hold them: slots i > j, and the log of the total."""
+    """Draw from all pairs that matter if a list cannot hold them: slots i > j, and the log of the total."""
     live = offset.size
     n_pairs = live * (live - 1) // 2
     lam = float(n_pairs)
@@ -384,7 +384,7 @@ def advance_tpost(
     for m in range(first, stop):
         eps, offset = distances(state.leaves, state.eps, m, stage), state.offset[m, :live]
         now = state.times[m, stage - 1] if stage > 0 else 0.0
-        # All begin with the same pairs: one look does for all.
+        # All begin with the same pairs: one search serves all.
         if stage > 0 or m == first:
             seen = look(eps, offset, listed, d, m, now, cells, looked)
         if stage == 0 and m + 1 < stop:

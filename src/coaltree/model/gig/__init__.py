@@ -39,7 +39,7 @@ def mode_in_log(p: float, eps: float, lam: float) -> tuple[float, float]:
 
 @inline
 def peak(d: float, eps: float, lam: float, r: float) -> tuple[float, float, float, float, float]:
-    """Put the integrand in the normal form of `concave`: v*, g, A, B, x_low with v = v* e^x."""
+    """Put the integrand in the normal form of `gig.quadrature`: v*, g, A, B, x_low with v = v* e^x."""
     p = 1.0 - 0.5 * d
     _, v = mode_in_log(p, eps, lam)
     if v > r:
@@ -130,7 +130,7 @@ def log_cdf_bound(d: float, eps: float, lam: float, v: float) -> float:
 
 @inline
 def farthest_due(d: float, lam: float, v: float, log_level: float) -> float:
-    """An ε from which on exp h, and with it P(V ≤ v), is at most exp(log_level).
+    """An ε beyond which exp h, and with it P(V ≤ v), is at most exp(log_level).
 
     The fall of h from its mode to v is convex in ε with slope 1/2v − 1/2v*: Newton's method stays above the root.
     """
@@ -196,7 +196,7 @@ def _sample(d: float, eps: float, lam: float, r: float, stream: Stream, out: Flo
         out[i] = draw_time(d, eps, lam, r, stream)[0]
 
 
-# Below this z the product λε = z² of the integral could underflow, and what is left out below, of order z², is nothing.
+# Below this z the product λε = z² of the integral could underflow, and the terms omitted below, O(z²), are negligible.
 _SMALL_Z = 1e-100
 # ζ(2k + 1)/(2k + 1), last to first; the next adds less than 1e-12 to log K for orders up to 0.09.
 _ODD_ZETA = np.array([zeta(k) / k for k in (9, 7, 5, 3)])
@@ -248,7 +248,7 @@ def _broadcast(run: Callable[..., None], columns: Sequence[Floats], width: int |
     return out.reshape(shape)[()]
 
 
-# Beyond these the exponents leave what doubles can hold.
+# Beyond these the exponents exceed the range of doubles.
 _LARGEST, _LARGEST_ORDER, _LARGEST_OF_MOMENTS = 1e300, 1e9, 1e150
 
 
@@ -284,7 +284,7 @@ _BOUNDS = {"d": 1e-9, "eps": 0.0, "lam": _SMALLEST, "r": 0.0}
 
 
 def _proper(d: Any, eps: Any, lam: Any, r: Any) -> list[Floats]:
-    """Return the checked arguments of a distribution, which the divergent integral is not one of."""
+    """Return the checked arguments of a distribution, refusing the divergent integral."""
     columns = _check(_BOUNDS, d=d, eps=eps, lam=lam, r=r)
     if np.any((columns[0] >= 2) & (columns[1] == 0) & (columns[3] == 0)):
         raise InputError("eps = r = 0 with d >= 2 has no proper distribution: give a positive r or eps.")
@@ -296,8 +296,8 @@ def _proper(d: Any, eps: Any, lam: Any, r: Any) -> list[Floats]:
 def log_integral(d: npt.ArrayLike, eps: npt.ArrayLike, lam: npt.ArrayLike, r: npt.ArrayLike = 0.0) -> Any:
     """log I(d, ε, λ, r) = log ∫_r^∞ v^(−d/2) exp(−ε/2v − λv/2) dv.
 
-    Relative error of the integral below 1e-10 wherever the result can say so: a double near 10¹⁰ has an ulp of
-    2e-6, so for |log I| ≫ 1 read it as an error of 1e-10 or 8 ulp of log I, whichever is larger. The integral
+    The relative error of the integral is below 1e-10 wherever the result can express that: a double near 10¹⁰ has an
+    ulp of 2e-6, so for |log I| ≫ 1 read it as an error of 1e-10 or 8 ulp of log I, whichever is larger. The integral
     diverges, and the result is +inf, for ε = r = 0 and d ≥ 2.
 
     Parameters

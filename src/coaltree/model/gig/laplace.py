@@ -1,4 +1,4 @@
-r"""Laplace's form of the local evidence for many pairs at once, in arithmetic that compilers turn into vectors.
+r"""Laplace's form of the local evidence for many pairs at once, in arithmetic that compilers can vectorise.
 
 `gig.log_local_laplace` is one formula with two branches, two logarithms and an error function; here the branches are
 selections, and log, exp and erfcx are polynomials, so that four pairs are computed together. Relative errors of the
@@ -37,7 +37,7 @@ _MANTISSA, _ONE, _INTEGER = np.uint64(0x000FFFFFFFFFFFFF), np.uint64(0x3FF000000
 _SHIFT = np.uint64(52)
 # Adding this to a double rounds it to an integer, which is then in its low bits.
 _ROUND = 1.5 * 2.0**52
-# Pairs that are looked at together, to see whether any of their modes is beyond r.
+# Pairs examined together, to see whether any of their modes is beyond r.
 _BLOCK = 16
 # ln 2 in two parts, the first with zeros at its end, so that k times it is exact.
 _LN2, _LN2_HIGH, _LN2_LOW = math.log(2.0), 0.6931471803691238, 1.9082149292705877e-10
@@ -62,7 +62,7 @@ def fast_log(x: float) -> float:
 
 @inline
 def fast_exp(x: float) -> float:
-    """exp x for x ≤ 700; below −700 no smaller than there; NaN of NaN."""
+    """exp x for x ≤ 700; below −700 no smaller than there; NaN for NaN."""
     x = -700.0 if x <= -700.0 else x
     rounded = x * (1.0 / _LN2) + _ROUND
     power = rounded - _ROUND
@@ -79,10 +79,10 @@ def fast_exp(x: float) -> float:
 
 @inline
 def fast_erfcx(y: float) -> float:
-    """exp(y²) erfc(y) for y ≥ 0. Written out, because a loop would keep the caller's from becoming vectors."""
+    """exp(y²) erfc(y) for y ≥ 0. Written out, because a loop would keep the caller's from being vectorised."""
     both = 1.0 / ((y + _CENTRE) * (1.0 + 2.0 * y))
     u = (y - _CENTRE) * (1.0 + 2.0 * y) * both
-    # Four short polynomials in u⁴ side by side: one long one would be a chain of steps that wait for each other.
+    # Four short polynomials in u⁴ in parallel: one long one would be a chain of dependent steps.
     u2 = u * u
     x = u2 * u2
     t0 = (((_C[0] * x + _C[4]) * x + _C[8]) * x + _C[12]) * x + _C[16]
@@ -107,7 +107,7 @@ def log_local_laplace_all(d: float, lam: float, eps: Floats, r: Floats, out: Flo
         half = math.sqrt(0.5 * (a + b))
         fall = b - a - p
         fall = fall if fall > 0.0 else 0.0
-        # A ratio beyond 10^290 is one of no truncation.
+        # A ratio beyond 10^290 means no truncation.
         truncated = low > 1e-290 * v
         y = fast_log(v / (low if truncated else v)) * half if inside else 0.5 * fall / half
         y = y if y < 1e100 and truncated else 1e100
@@ -133,7 +133,7 @@ def _log_local_late(d: float, lam: float, eps: Floats, r: Floats, out: Floats) -
 
 @inline
 def log_local_laplace_many(d: float, lam: float, eps: Floats, r: Floats, out: Floats) -> None:
-    """`log_local_laplace_all` for long arrays: where few dimensions cut most modes off it takes half the time."""
+    """`log_local_laplace_all` for long arrays: with few dimensions, where most modes are cut off, in half the time."""
     p = 1.0 - 0.5 * d
     for first in range(0, eps.size, _BLOCK):
         stop = min(first + _BLOCK, eps.size)
@@ -149,7 +149,7 @@ def log_local_laplace_many(d: float, lam: float, eps: Floats, r: Floats, out: Fl
 
 @inline
 def pad(eps: Floats, r: Floats, n: int) -> int:
-    """Fill up n pairs to a multiple of four, which take no longer than one of them; returns that."""
+    """Pad n pairs to a multiple of four, as four take no longer than one; returns that number."""
     stop = (n + 3) // 4 * 4
     for k in range(n, stop):
         eps[k] = r[k] = 1.0

@@ -160,7 +160,7 @@ def limits(g: float, a: float, b: float, x_low: float) -> tuple[float, float]:
 
 @inline
 def weigh_panel(centre: float, half: float, g: float, a: float, b: float, weights: Floats, growths: Floats) -> None:
-    """At the nodes of a panel: exp h times the node's weight, and e^x − 1; in arithmetic that compilers make vectors.
+    """At the nodes of a panel: exp h times the node's weight, and e^x − 1; in arithmetic that compilers can vectorise.
 
     h is that of `exponent`, φ(±x) = e^(±x) − 1 ∓ x by the series near 0 and by exponentials elsewhere.
     """
@@ -223,7 +223,7 @@ def draw(g: float, a: float, b: float, x_low: float, stream: Stream) -> float:
     x_right = reach(g, a, b, 1.0)
     h_right = exponent(x_right, g, a, b)
     slope_right = slope(x_right, g, a, b)
-    # Where the middle tangent g·x meets the right one; for a nearly straight h the middle one does it all.
+    # Where the middle tangent g·x meets the right one; for a nearly straight h the middle one suffices.
     bend = g - slope_right
     edge_right = (h_right - slope_right * x_right) / bend if bend > -1e-9 * slope_right else math.inf
 
@@ -255,7 +255,7 @@ def draw(g: float, a: float, b: float, x_low: float, stream: Stream) -> float:
             excess = exponential(stream)
             x = edge_right - excess / slope_right
             envelope = g * edge_right - excess
-        # Written so that NaN is accepted, and seen by the caller, rather than looped over for ever.
+        # Written so that NaN is accepted, and seen by the caller, instead of causing an endless loop.
         if not exponential(stream) < envelope - exponent(x, g, a, b):
             return x
 
@@ -289,7 +289,7 @@ def _log_part(x: float, g: float, a: float, b: float, x_low: float, lower: bool)
         right = reach(g, a, b, LEVEL - (height if x > 0.0 else 0.0))
     n_panels = max(1, math.ceil((right - left) / _PANEL_WIDTH))
     half = 0.5 * (right - left) / n_panels
-    # Relative to its largest value on the interval, or a far tail would underflow.
+    # Relative to its largest value on the interval; otherwise a far tail would underflow.
     top = height if (x < 0.0) == lower else 0.0
     mass = 0.0
     for panel in range(n_panels):
@@ -321,10 +321,10 @@ def _normal_quantile(log_w: float) -> float:
 def quantile(g: float, a: float, b: float, x_low: float, w: float) -> float:
     """x below which the share w in (0, 1) of exp h on x ≥ x_low lies.
 
-    The log of either tail is concave, so that Newton's method approaches the root from outside after the first step at
-    the latest. It starts from the normal quantile, corrected for skewness, or where truncation matters from a point
-    that is certain to lie outside, because a tail is at most exp h of its edge, and exp h at most 1; it never goes
-    beyond that. After the first look the tail is known but for what lies between two steps.
+    The log of either tail is concave, so Newton's method approaches the root from outside after the first step at the
+    latest. It starts from the normal quantile, corrected for skewness, or where truncation matters from a point that is
+    certain to lie outside, because a tail is at most exp h of its edge, and exp h at most 1; it never goes beyond that.
+    After the first evaluation the tail is known except for what lies between two steps.
     """
     log_total = log_mass(g, a, b, x_low)
     lower = w < 0.5

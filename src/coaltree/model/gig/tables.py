@@ -1,12 +1,13 @@
-r"""Two facts about the untruncated generalised inverse Gaussian, fast enough to be asked for every pair.
+r"""Two functions of the untruncated generalised inverse Gaussian, fast enough to be evaluated for every pair.
 
 Its mean. λ E[v] depends on y = λε alone: F(y) = √y K_{2−d/2}(√y) / K_{1−d/2}(√y), and Bessel's recurrences give its
 slope, F′ = ½ ((F² − 2pF)/y − 1) with p = 1 − d/2.
 
-Its normaliser at λ = 1, relative to the mode: ∫ exp h of `concave`. The slope of its log in ε is ½ (1/v* − E[1/v]).
+Its normaliser at λ = 1, relative to the mode: ∫ exp h of `gig.quadrature`. The slope of its log in ε is
+½ (1/v* − E[1/v]).
 
-Cubics on 32 cells an octave make both right to 1e-8. The cell is read off the bits of the argument, so that a look-up
-costs no logarithm.
+Cubics on 32 cells per octave make both accurate to 1e-8. The cell is read off the bits of the argument, so a look-up
+needs no logarithm.
 """
 
 from __future__ import annotations
