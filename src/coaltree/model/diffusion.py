@@ -166,9 +166,12 @@ _SMALLEST, _TINY = 1e-306, 1e-137
 def refuse_copies(rows: Floats, leaf_noise: Floats) -> None:
     """Raise an error if two rows without noise are equal, or so close that their squared distance underflows."""
     bare = np.flatnonzero(leaf_noise == 0.0)
-    if len(bare) < 2:
-        return
-    alike = np.where(np.abs(rows[bare]) < _TINY, 0.0, rows[bare])
+    for column in rows.T:  # copies are tied in every column; most tables have no ties in the first
+        _, value, counts = np.unique(_without_tiny(column[bare]), return_inverse=True, return_counts=True)
+        bare = bare[counts[value] > 1]
+        if len(bare) < 2:
+            return
+    alike = _without_tiny(rows[bare])
     order = np.lexsort(alike.T)
     tied = np.all(alike[order[1:]] == alike[order[:-1]], axis=1)
     n_pairs, first = 0, (len(rows), 0)
@@ -192,6 +195,10 @@ def refuse_copies(rows: Floats, leaf_noise: Floats) -> None:
         f"X is too small for its covariance: the squared whitened distance of rows {i} and {j} underflows. Rescale X, "
         "set leaf_noise > 0, or pass a covariance on the scale of the data."
     )
+
+
+def _without_tiny(values: Floats) -> Floats:
+    return np.where(np.abs(values) < _TINY, 0.0, values)
 
 
 @kernel
