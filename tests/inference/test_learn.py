@@ -10,6 +10,7 @@ import coaltree as ct
 from coaltree.inference.learning import chain as learn
 from coaltree.inference.learning import start
 from coaltree.inference.learning.chain import Chain, Settings, Unknowns
+from coaltree.inference.learning.working import Working
 from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, Spherical
 from coaltree.model.diffusion import log_likelihood
 from coaltree.model.gp import GaussianProcess
@@ -31,9 +32,12 @@ LONG = [pytest.mark.slow, pytest.mark.ci]
 MORE_FAMILIES = ("Huang-Wand", "Gaussian process")  # whose kernels alone are tested in tests/model
 
 
-def draw_from_prior(family, rng, learn_noise):
-    noise = rng.exponential() if learn_noise else 0.2
-    return Unknowns(ct.sample_tree(N, random_state=rng), family.sample_prior(D, rng), np.full(N, noise))
+def draw_from_prior(family, rng, learn_noise, rounding=0.0):
+    while True:
+        noise = rng.exponential() if learn_noise else 0.2
+        covariance = family.sample_prior(D, rng)
+        if noise * covariance.amplitude >= rounding:
+            return Unknowns(ct.sample_tree(N, random_state=rng), covariance, np.full(N, noise))
 
 
 def statistics(unknowns, X):
@@ -48,32 +52,35 @@ def statistics(unknowns, X):
         np.log(unknowns.tree.cophenetic()[0, 1]),
         np.log(unknowns.leaf_noise[0]),
         np.log(phi[0, 0]),
+        np.log(unknowns.leaf_noise[0] * phi[0, 0]),
         phi[0, 1] / np.sqrt(phi[0, 0] * phi[1, 1]),
     ]
 
 
-def simulate(family, learn_noise, rng):
-    now = draw_from_prior(family, rng, learn_noise)
+def simulate(family, learn_noise, rng, rounding=0.0):
+    now = draw_from_prior(family, rng, learn_noise, rounding)
     return now, ct.sample_data(now.tree, now.covariance.matrix(), leaf_noise=now.leaf_noise, random_state=rng)
 
 
-def iterate(now, X, family, rng, learn_noise=True):
-    return learn.iterate(now, X, family, rng, lambda now: learn.draw_tree(now, X, rng), learn_noise)
+def iterate(now, X, family, rng, learn_noise=True, rounding=0.0):
+    how = (lambda now: learn.draw_tree(now, X, rng), learn_noise, None, Working(1.0, rounding))
+    return learn.iterate(now, X, family, rng, *how)
 
 
-def smallest_p_value(family, learn_noise=True, kernel_family=None, gaps=False):
+def smallest_p_value(family, learn_noise=True, kernel_family=None, gaps=False, rounding=0.0, kernel_rounding=None):
     """Successive-conditional test: prior → data → kernel must be distributed like the prior itself."""
     before, after = [], []
     for replicate in range(N_REPLICATES):
         rng = np.random.default_rng(seed(replicate))
-        before.append(statistics(*simulate(family, learn_noise, rng)))
-        now, X = simulate(family, learn_noise, rng)
+        before.append(statistics(*simulate(family, learn_noise, rng, rounding)))
+        now, X = simulate(family, learn_noise, rng, rounding)
         if gaps:
             hidden = X[GAPS].copy()
             X[GAPS] = np.nan
             now = now._replace(missing=Imputed(hidden, hidden))
         for _ in range(N_STEPS):
-            now = iterate(now, X, kernel_family or family, rng, learn_noise)
+            bound = rounding if kernel_rounding is None else kernel_rounding
+            now = iterate(now, X, kernel_family or family, rng, learn_noise, bound)
         after.append(statistics(now, X))
     before, after = np.array(before), np.array(after)
     varies = before.std(axis=0) > 1e-9
@@ -106,6 +113,15 @@ def test_missing_entries_drawn_as_if_columns_were_independent_are_noticed(monkey
 def draw_columns(now, X, rng):
     variances = np.diag(now.covariance.matrix())
     return now._replace(missing=impute_columns(now.tree, X, variances, now.leaf_noise, rng))
+
+
+@pytest.mark.parametrize("gaps", [False, pytest.param(True, marks=LONG)])
+def test_with_a_bound_on_the_noise(gaps):
+    assert smallest_p_value(FAMILIES["spherical"], rounding=2.0, gaps=gaps) > 1e-3 / 6
+
+
+def test_a_bound_that_is_ignored_is_noticed():
+    assert smallest_p_value(FAMILIES["spherical"], rounding=2.0, kernel_rounding=0.0) < 1e-4
 
 
 def test_with_given_leaf_noise():

@@ -112,6 +112,17 @@ def test_smoothing_is_that_of_arviz():
     np.testing.assert_allclose(found.pareto_k, theirs.pareto_k.values, atol=0.1)
 
 
+def test_expectations_without_a_row():
+    """Of f itself it is the density; of g, that of the draws weighed by 1 / f."""
+    rng = np.random.default_rng(0)
+    log_f, log_g = rng.normal(size=(2, 15, 2, 500))
+    found = loo.smooth(log_f, np.arange(15), 15, log_f)
+    np.testing.assert_allclose(found.log_density, loo.smooth(log_f, np.arange(15), 15).log_density, atol=0.02)
+    log_g += 2.0 * log_f
+    by_hand = np.log((np.exp(log_g - log_f)).sum(axis=(1, 2)) / np.exp(-log_f).sum(axis=(1, 2)))
+    np.testing.assert_allclose(loo.smooth(log_f, np.arange(15), 15, log_g).log_density, by_hand, atol=0.1)
+
+
 def loo_efficiency(log_f):
     worth = loo.effective_size(log_f.sum(axis=0)) / 200
     return worth if 0 < worth < 1 else 1.0

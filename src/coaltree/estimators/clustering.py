@@ -89,6 +89,9 @@ class CoalescentClustering(
         Types of the columns. "auto" guesses from types and values; {name: kind} overrides it, with kinds "continuous",
         "skewed", "rounded", "count", "binary", "ordinal", "categorical", and "ignore". Numbers are then standardised.
         Default: all are numbers in their own units, but a DataFrame with other columns is treated as "auto".
+    effective_columns : "auto", "all" or float
+        How many independent columns the table counts for under a spherical or diagonal covariance, which ignores that
+        columns vary together. "auto" estimates it (`effective_columns_`), "all" counts every column.
 
     Attributes
     ----------
@@ -113,6 +116,8 @@ class CoalescentClustering(
         With robust noise: the probability of a row that fits as badly as this one. Small for outliers.
     new_noises_, tails_ : array (M,), (M, 2), or None
         With robust noise: for each draw, a new row's noise, and the scale and degrees of freedom of all rows' noise.
+    effective_columns_ : float
+        How many independent columns the table counted for.
     incomplete_ : array (n,) of bool
         Rows with missing entries.
     trace_ : dict of arrays (n_chains, iterations, …)
@@ -184,6 +189,7 @@ class CoalescentClustering(
         warmup: int | None = None,
         n_chains: int | None = None,
         columns: Any = None,
+        effective_columns: Any = "auto",
     ) -> None:
         self.covariance = covariance
         self.coordinates = coordinates
@@ -205,6 +211,7 @@ class CoalescentClustering(
         self.warmup = warmup
         self.n_chains = n_chains
         self.columns = columns
+        self.effective_columns = effective_columns
 
     def fit(self, X: Any, y: Any = None) -> CoalescentClustering:
         """Learn covariance and leaf noise, sample trees, cut the reported one.
@@ -238,9 +245,11 @@ class CoalescentClustering(
             checkpoint=self.checkpoint,
             neighbors=self.neighbors,
             columns=guessed,
+            effective_columns=self.effective_columns,
         )
         self.mixed_ = learned.mixed
         self.columns_ = None if guessed is None else guessed.columns
+        self.effective_columns_ = learned.effective_columns
         self.column_notes_ = inputs.notes_on(self, rows) if guessed is None else guessed.notes
         self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
         self.compact_covariance_, self.leaf_noise_ = learned.middle.compact(), learned.leaf_noise
@@ -305,7 +314,8 @@ class CoalescentClustering(
             draws = (self.posterior_, self.completed_, self.covariances_, self.leaf_noises_, self.tails_)
             return mixed_rows.leave_one_out(self.mixed_, *draws)
         seen = np.where(np.reshape(self.incomplete_, (-1, 1)), np.nan, self.completed_)
-        return leave_one_out(self.posterior_, seen, self.covariances_, self.leaf_noises_, self.tails_)
+        power = self.effective_columns_ / seen.shape[1]
+        return leave_one_out(self.posterior_, seen, self.covariances_, self.leaf_noises_, self.tails_, power)
 
     def cut(self, n_clusters: int) -> Ints:
         """Labels (n,) of the partition into another number of clusters, −1 for outliers, without refitting."""

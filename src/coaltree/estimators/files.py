@@ -110,6 +110,8 @@ def _restore(contents: dict[str, Any], model: Any) -> None:
     model.posterior_ = TreePosterior(
         **part("posterior/"), log_evidence=contents["log_evidence"], names=names, info=contents["info"]
     )
+    counted = model.posterior_.info.get("effective_columns", model.completed_.shape[-1])  # all, in older files
+    model.effective_columns_ = float(counted)
     model.tree_ = Tree(contents["tree/children"], contents["tree/times"], names)
     model.trace_ = part("trace/")
     model.n_features_in_ = contents["n_features_in"]
@@ -136,6 +138,8 @@ def _check(model: Any) -> int:
         raise InputError(f"completed_ must be a table, got shape {table}.")
     if np.shape(model.outlier_probability_) != (n,):
         raise InputError(f"outlier_probability_ must have {n} numbers, got {np.shape(model.outlier_probability_)}.")
+    if not 0.0 < model.effective_columns_ <= table[1] * (1.0 + 1e-9):
+        raise InputError(f"effective_columns must be above 0 and at most {table[1]}, got {model.effective_columns_}.")
     d, draws = table[1], {name: len(np.atleast_1d(getattr(model, name))) for name in _DRAWS}
     if not set(draws.values()) <= {1, len(model.posterior_)}:
         raise InputError(f"there must be one draw, or one for each of {len(model.posterior_)} trees, got {draws}.")

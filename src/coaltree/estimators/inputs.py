@@ -86,6 +86,8 @@ def embed_new(rows: Floats, distances: Any) -> Floats:
 
 # With more columns than this, linear combinations are not searched for.
 MOST_COLLINEAR = 500
+# Below this share of independent columns, a note says so.
+VARY_TOGETHER = 0.8
 # A column with fewer distinct values than this share of the rows has ties; with fewer rows that may be chance.
 FEW_VALUES, FEWEST_FOR_TIES = 0.7, 10
 
@@ -137,17 +139,21 @@ def notes_on(model: Any, table: Floats) -> tuple[str, ...]:
     tied = [j for j in varying if len(np.unique(table[:, j])) < FEW_VALUES * n]
     if n >= FEWEST_FOR_TIES and 2 * len(tied) > len(varying):
         told.append(
-            f"Many rows share values in {len(tied)} of {len(varying)} columns, as rounded values do; supports are then "
-            'overconfident. columns="auto" takes such columns for what they are.'
+            f"Many rows share values in {len(tied)} of {len(varying)} columns, as rounded values do. "
+            'columns="auto" takes such columns for what they are.'
+        )
+    if model.effective_columns_ < VARY_TOGETHER * len(varying):
+        told.append(
+            f"The columns vary together: these {len(varying)} count as {model.effective_columns_:.1f} independent ones."
         )
     return tuple(told)
 
 
-def effort(model: Any) -> dict[str, int | None]:
+def effort(model: Any) -> dict[str, Any]:
     """Return draws, warm-up, chains and thinning."""
     draws = model.n_particles if model.n_draws is None else model.n_draws
     warmup = model.burn_in if model.warmup is None else model.warmup
-    found = {"n_draws": draws, "warmup": warmup, "n_chains": model.n_chains, "thin": None}
+    found: dict[str, Any] = {"n_draws": draws, "warmup": warmup, "n_chains": model.n_chains, "thin": None}
     if model.n_iter is not None:
         n_iter = check_count(model.n_iter, "n_iter", at_least=1)
         warmup = n_iter // 5 if warmup is None else check_count(warmup, "burn_in", at_least=0)

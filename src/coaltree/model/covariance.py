@@ -36,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+from coaltree._arrays import Floats
 from coaltree.errors import InputError, InputTypeError
 from coaltree.model.factor import Factors
 from coaltree.model.factorisations import DiagonalRoot, root_of
@@ -55,6 +56,7 @@ from coaltree.model.family import (
     integrate_columns,
     log_inverse_gamma,
     log_inverse_gamma_marginal,
+    sample_bounded_inverse_gamma,
     sample_inverse_gamma,
     unchanged,
 )
@@ -132,7 +134,10 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Spherical(Linear):
-    """Φ = φ I with φ ~ IG(shape, scale). With missing entries, m may be (d,): the contrasts in each column."""
+    """Φ = φ I with φ ~ IG(shape, scale). With missing entries, m may be (d,): the contrasts in each column.
+
+    Draws and marginal likelihood can be restricted to φ ≥ `least`, and the likelihood raised to a `power`.
+    """
 
     shape: float = DEFAULT_SHAPE
     scale: float = DEFAULT_SCALE
@@ -157,20 +162,26 @@ class Spherical(Linear):
         variance = check_positive(values["variance"], "variance")
         return State({"variance": variance}, DiagonalRoot(np.ones(check_dimension(d))), variance)
 
-    def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
+    def update(
+        self, state: State, S: Any, m: Any, rng: np.random.Generator, power: float = 1.0, least: float = 0.0
+    ) -> State:
         """Draw φ | S ~ IG(shape + md/2, scale + tr S/2)."""
         sums, m = check_sums(S, m, state.d)
-        shape = self.shape + 0.5 * float(np.sum(np.broadcast_to(m, state.d)))
-        draw = sample_inverse_gamma(shape, self.scale + 0.5 * float(sums.sum()), rng)
+        shape = self.shape + 0.5 * power * float(np.sum(np.broadcast_to(m, state.d)))
+        scale = self.scale + 0.5 * power * float(sums.sum())
+        draw = sample_inverse_gamma(shape, scale, rng)
+        if draw < least:
+            draw = sample_bounded_inverse_gamma(shape, scale, least, rng)
         return self.from_values({"variance": draw}, state.d)
 
     def integrated(self, state: State, rng: np.random.Generator) -> Integrated:
         """Integrate out φ."""
-        return integrate_columns(
-            unchanged,
-            lambda sums, m: log_inverse_gamma_marginal(self.shape, self.scale, m * len(sums), sums.sum()),
-            partial(self.update, state),
-        )
+
+        def log_marginal(sums: Floats, m: int, power: float = 1.0, least: float = 0.0) -> float:
+            counted = power * m * len(sums)
+            return log_inverse_gamma_marginal(self.shape, self.scale, counted, power * sums.sum(), least)
+
+        return integrate_columns(unchanged, log_marginal, partial(self.update, state))
 
     def log_prior(self, state: State) -> float:
         """Log density of φ."""
@@ -183,7 +194,10 @@ class Spherical(Linear):
 
 @dataclass(frozen=True)
 class Diagonal(Linear):
-    """Φ = diag(φ), φ_j ~ IG(shape, scale) independently. With missing entries, m may be (d,), a count per column."""
+    """Φ = diag(φ), φ_j ~ IG(shape, scale) independently. With missing entries, m may be (d,), a count per column.
+
+    The likelihood can be raised to a `power`.
+    """
 
     shape: float = DEFAULT_SHAPE
     scale: float = DEFAULT_SCALE
@@ -210,18 +224,18 @@ class Diagonal(Linear):
             raise InputError(f"variances must be {d} positive numbers, got {variances}.")
         return State({"variances": variances}, DiagonalRoot(variances))
 
-    def update(self, state: State, S: Any, m: Any, rng: np.random.Generator) -> State:
+    def update(self, state: State, S: Any, m: Any, rng: np.random.Generator, power: float = 1.0) -> State:
         """Draw φ_j | S ~ IG(shape + m_j/2, scale + S_jj/2)."""
         sums, m = check_sums(S, m, state.d)
-        shape = self.shape + 0.5 * np.broadcast_to(m, state.d)
-        draw = sample_inverse_gamma(shape, self.scale + 0.5 * sums, rng)
+        shape = self.shape + 0.5 * power * np.broadcast_to(m, state.d)
+        draw = sample_inverse_gamma(shape, self.scale + 0.5 * power * sums, rng)
         return self.from_values({"variances": draw}, state.d)
 
     def integrated(self, state: State, rng: np.random.Generator) -> Integrated:
         """Integrate out all φ_j."""
         return integrate_columns(
             unchanged,
-            lambda sums, m: log_inverse_gamma_marginal(self.shape, self.scale, m, sums),
+            lambda sums, m, power=1.0: log_inverse_gamma_marginal(self.shape, self.scale, power * m, power * sums),
             partial(self.update, state),
         )
 

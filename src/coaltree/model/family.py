@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammainc, gammaincinv, gammaln
 
 from coaltree._arrays import Floats
 from coaltree.errors import InputError
@@ -20,6 +20,8 @@ Values = Mapping[str, float | Floats]
 # Inverse gamma priors on variances: nearly flat in log φ, and still proper.
 DEFAULT_SHAPE = 0.01
 DEFAULT_SCALE = 1e-10
+# A bounded draw whose bound leaves less than this of its distribution is approximated.
+LITTLE = 1e-250
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +91,9 @@ class Integrated(NamedTuple):
 
     rows: Callable[[Floats], Floats]  # X as `log_marginal` wants it
     log_marginal: Callable[[Floats], float]  # of the contrasts of such rows, (m, d), up to a constant
-    draw: Callable[[Floats, int, np.random.Generator], State]  # given S and m, of X itself
+    draw: Callable[..., State]  # given S and m, of X itself, and a generator
     # `log_marginal` from Σ_k u_kj², (d,), and m, where these suffice: no contrast need be kept.
-    log_marginal_of_sums: Callable[[Floats, int], float] | None = None
+    log_marginal_of_sums: Callable[..., float] | None = None
 
 
 @runtime_checkable
@@ -99,7 +101,8 @@ class CovarianceFamily(Protocol):
     """A prior on Φ with an MCMC kernel for its posterior given S and m. Families and states are never changed.
 
     A family of diagonal Φ has an attribute `diagonal_only = True`: it then receives S, and the guess it starts from, as
-    diagonals (d,), and nothing of size (d, d) is ever formed.
+    diagonals (d,), and nothing of size (d, d) is ever formed. Those that ignore correlations can be given a `power` to
+    which the likelihood is raised, as a keyword of `update` and of what `integrated` returns.
     """
 
     def start(self, guess: Any) -> State:
@@ -219,20 +222,37 @@ def sample_gamma(shape: Any, rng: np.random.Generator, size: int | None = None) 
     return np.maximum(rng.gamma(shape, size=size), np.finfo(np.float64).tiny)
 
 
+def sample_bounded_inverse_gamma(shape: float, scale: float, least: float, rng: np.random.Generator) -> float:
+    """Draw from IG(shape, scale) above `least`, by the inverse of its distribution function."""
+    top = scale / least
+    share = float(gammainc(shape, top))
+    if share > LITTLE:
+        return max(scale / float(gammaincinv(shape, share * (1.0 - rng.random()))), least)
+    # So far out in the tail, which only remote starts are, the density of log φ falls exponentially.
+    return least * math.exp(rng.exponential() / max(shape - top, 1.0))
+
+
 def unchanged(X: Floats) -> Floats:
     """Return the rows unchanged."""
     return X
 
 
-def log_inverse_gamma_marginal(shape: float, scale: float, m: float, sums: Any) -> float:
-    """Σ −(shape + m/2) log(scale + ½ sum): φ ~ IG integrated out of m normal contrasts of each sum of squares."""
-    return -(shape + 0.5 * m) * float(np.log(scale + 0.5 * sums).sum())
+def log_inverse_gamma_marginal(shape: float, scale: float, m: float, sums: Any, least: float = 0.0) -> float:
+    """Σ −(shape + m/2) log(scale + ½ sum): φ ~ IG integrated out of m normal contrasts of each sum of squares.
+
+    With `least`, over φ ≥ least only.
+    """
+    value = -(shape + 0.5 * m) * float(np.log(scale + 0.5 * sums).sum())
+    if least > 0.0:
+        with np.errstate(divide="ignore"):
+            value += float(np.log(gammainc(shape + 0.5 * m, (scale + 0.5 * sums) / least)).sum())
+    return value
 
 
 def integrate_columns(
     rows: Callable[[Floats], Floats],
-    log_marginal: Callable[[Floats, int], float],
-    draw: Callable[[Floats, int, np.random.Generator], State],
+    log_marginal: Callable[..., float],
+    draw: Callable[..., State],
 ) -> Integrated:
     """Φ integrated out where `log_marginal` needs only Σ_k u_kj², (d,), and m from the contrasts."""
     return Integrated(rows, lambda u: log_marginal(np.einsum("kj,kj->j", u, u), len(u)), draw, log_marginal)

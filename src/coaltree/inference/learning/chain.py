@@ -13,7 +13,8 @@ One iteration draws in turn
 
 Without the scale block, times and amplitude, which trade off exactly in the likelihood, would mix very slowly. Only the
 tree step needs a complete table: under a diagonal Φ the other blocks integrate the missing entries out, under a full Φ
-they use the drawn ones. With `greedy` the tree is not drawn but built as the best guess at the current Φ and s₀: the
+they use the drawn ones. Where columns vary together or values are rounded, `learning.working` says how the likelihood
+is used. With `greedy` the tree is not drawn but built as the best guess at the current Φ and s₀: the
 rest of the loop is the same, and the result is a good point estimate rather than draws from the posterior.
 
 The module also has the running moments of the missing entries, and the likelihood of tree and leaf noise, with Φ given
@@ -35,6 +36,7 @@ from scipy.spatial.distance import cdist
 from coaltree._arrays import Floats, Singles
 from coaltree.inference.learning.latent import Augmentation
 from coaltree.inference.learning.start import N_NEAR, Near, Unknowns, apart, first_guess, first_guesses, greedy_start
+from coaltree.inference.learning.working import Working
 from coaltree.inference.moves.row_noise import SMALLEST_NOISE, Tails, draw_shift, draw_tails
 from coaltree.inference.moves.walk import Walk
 from coaltree.inference.neighbors import nearest
@@ -75,17 +77,17 @@ def likelihood(covariance: State, X: Floats) -> Callable[[Tree, Floats], float]:
     return lambda tree, noise: log_density(tree, rows, noise) - log_volume
 
 
-def marginal_likelihood(integrated: Integrated, X: Floats) -> Callable[[Tree, Floats], float]:
-    """Likewise with Φ integrated out, up to a constant."""
+def marginal_likelihood(integrated: Integrated, X: Floats, power: float = 1.0) -> Callable[..., float]:
+    """Likewise with Φ integrated out, up to a constant; raised to a power and with bounds where its family allows."""
     rows = integrated.rows(X)
 
-    def log_p(tree: Tree, noise: Floats) -> float:
+    def log_p(tree: Tree, noise: Floats, **told: float) -> float:
         up = pass_up(tree, rows, noise)
-        log_volume: float = 0.5 * rows.shape[1] * float(np.log(up.messages.merge_variance).sum())
+        log_volume: float = 0.5 * power * rows.shape[1] * float(np.log(up.messages.merge_variance).sum())
         if integrated.log_marginal_of_sums is None:
             log_marginal: float = integrated.log_marginal(up.messages.contrasts(tree))
         else:
-            log_marginal = integrated.log_marginal_of_sums(up.sums, len(rows) - 1)
+            log_marginal = integrated.log_marginal_of_sums(up.sums, len(rows) - 1, **told)
         return log_marginal - log_volume
 
     return log_p
@@ -95,6 +97,7 @@ AUTO, GREEDY = "auto", "greedy"
 __all__ = ["Chain", "Settings", "Unknowns", "first_guess", "first_guesses", "iterate"]
 # Alternating draws of missing entries and moves of the tree per iteration; only one with many rows.
 N_TURNS, MANY_ROWS = 3, 5000
+PLAIN = Working()
 # Slices of the common scale per iteration.
 N_SCALES = 3
 # Up to this many rows, near rows are found by sorting all distances when a tree is drawn afresh.
@@ -111,6 +114,7 @@ class Settings(NamedTuple):
     neighbors: int | None = None  # candidates of each cluster of a greedy tree, all if None
     heavy: bool = False  # every row has its own noise
     keep_latent: int = 1  # of a mixed table, keep the latent coordinates of one draw in this many
+    effective_columns: str | float = "all"  # how many columns count as independent
 
 
 def filled(X: Floats, now: Unknowns) -> Floats:
@@ -148,39 +152,52 @@ def _taken_from(walk: Walk, now: Unknowns) -> Unknowns:
     return now._replace(tree=walk.to_tree(now.tree.names), leaf_noise=noise)
 
 
-def draw_covariance(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.random.Generator) -> Unknowns:
+def draw_covariance(
+    now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.random.Generator, working: Working = PLAIN
+) -> Unknowns:
     """Φ given the tree and s₀: O(d³) at most once S is computed."""
+    told = working.given(now.noise_level)
     if np.isnan(X).any():
         S, m = missing.scatter(now.tree, X, now.leaf_noise)
-        return now._replace(covariance=family.update(now.covariance, S, m, rng))
+        return now._replace(covariance=family.update(now.covariance, S, m, rng, **told))
     S = scatter(now.tree, X, now.leaf_noise, diagonal=diagonal_only(family))
-    return now._replace(covariance=family.update(now.covariance, S, len(X) - 1, rng))
+    return now._replace(covariance=family.update(now.covariance, S, len(X) - 1, rng, **told))
 
 
-def draw_noise(now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.random.Generator) -> Unknowns:
+def draw_noise(
+    now: Unknowns, X: Floats, family: CovarianceFamily, rng: np.random.Generator, working: Working = PLAIN
+) -> Unknowns:
     """s₀ given the tree and how rows differ from it, on the log scale, jointly with Φ where that can be integrated out.
 
     Given Φ the nd entries determine s₀ to within a factor 1 ± O((nd)^(−½)), and Φ is tied as closely to the last s₀.
     """
     shares = now.leaf_noise / now.noise_level
     integrated = None if np.isnan(X).any() else family.integrated(now.covariance, rng)
-    log_p = likelihood(now.covariance, X) if integrated is None else marginal_likelihood(integrated, X)
+    lower = math.log(SMALLEST_NOISE)
+    if integrated is None:
+        log_likelihood = likelihood(now.covariance, X)
+        lower = max(lower, math.log(max(working.rounding / now.covariance.amplitude, SMALLEST_NOISE)))
+    else:
+        log_marginal = marginal_likelihood(integrated, X, working.power)
 
     def log_density(log_noise: float) -> float:
         noise = math.exp(log_noise)
-        return log_p(now.tree, noise * shares) - noise + log_noise
+        if integrated is None:
+            log_p = working.power * log_likelihood(now.tree, noise * shares)
+        else:
+            log_p = log_marginal(now.tree, noise * shares, **working.given(noise))
+        return log_p - noise + log_noise
 
-    lower = math.log(SMALLEST_NOISE)
     current = max(math.log(now.noise_level), lower)  # equal to the bound up to rounding, at least
     log_noise, _ = slice_step(log_density, current, log_density(current), rng, width=1.0, lower=lower, upper=40.0)
     now = now.with_noise_level(math.exp(log_noise))
     if integrated is None:
         return now
     S = scatter(now.tree, X, now.leaf_noise, diagonal=diagonal_only(family))
-    return now._replace(covariance=integrated.draw(S, len(X) - 1, rng))
+    return now._replace(covariance=integrated.draw(S, len(X) - 1, rng, **working.given(now.noise_level)))
 
 
-def draw_offset(now: Unknowns, rng: np.random.Generator) -> Unknowns:
+def draw_offset(now: Unknowns, rng: np.random.Generator, rounding: float = 0.0) -> Unknowns:
     """Shift all merges by the same time and leaf noise by the opposite: (t, s₀) → (t − δ, s₀ + δ).
 
     Two leaves that merge at t differ by a variance of 2(t + s₀), so the likelihood is unchanged; the priors leave the
@@ -193,7 +210,7 @@ def draw_offset(now: Unknowns, rng: np.random.Generator) -> Unknowns:
         moved = Tree(tree.children, tree.times - shift, tree.names)
         return now._replace(tree=moved, leaf_noise=now.leaf_noise + shift)
     total = float(tree.times[0] + now.leaf_noise[0])
-    longest = total - 2.0 * SMALLEST_NOISE
+    longest = total - max(2.0 * SMALLEST_NOISE, rounding / now.covariance.amplitude)
     rate = 0.5 * tree.n_leaves * (tree.n_leaves - 1) - 1.0
     u = rng.random()
     first = -math.log1p(u * math.expm1(-rate * longest)) / rate if rate > 0 else u * longest
@@ -211,6 +228,7 @@ def draw_scale(
     learn_noise: bool,
     rng: np.random.Generator,
     latent: Augmentation | None = None,
+    power: float = 1.0,
 ) -> Unknowns:
     """(t, s₀, Φ) → (ct, cs₀, Φ/c). A given leaf noise is not scaled, and then the likelihood matters too.
 
@@ -239,7 +257,7 @@ def draw_scale(
         if latent is not None:
             value += latent.log_scaled(now, c)
         if log_p_data is not None:  # at (ct, s₀, Φ/c) what it is at (t, s₀/c, Φ)
-            value += log_p_data(tree, noise / c)
+            value += power * log_p_data(tree, noise / c)
         return value
 
     width = 2.0 / math.sqrt(n_merges)
@@ -271,18 +289,20 @@ def iterate(
     move: Callable[[Unknowns], Unknowns],
     learn_noise: bool = True,
     latent: Augmentation | None = None,
+    working: Working = PLAIN,
 ) -> Unknowns:
     """One iteration: leaves p(t, π, Φ, s₀, missing | X) unchanged, if `move` leaves p(t, π | the rest) unchanged."""
     now = move(now)
     seen = what_counts(now, X, latent)
     drawn = None if latent is None else latent.draw_covariance(now, seen, family, rng)
-    now = draw_covariance(now, seen, family, rng) if drawn is None else drawn
+    now = draw_covariance(now, seen, family, rng, working) if drawn is None else drawn
     seen = seen if drawn is None else what_counts(now, X, latent)
     if learn_noise:
-        now = draw_offset(draw_noise(now, seen, family, rng), rng)
+        now = draw_offset(draw_noise(now, seen, family, rng, working), rng, working.rounding)
         if now.tails is not None:
-            now = now._replace(tails=draw_tails(now.leaf_noise, now.tails, rng))
-    now = draw_scale(now, seen, family, learn_noise, rng, latent)
+            least = max(SMALLEST_NOISE, working.rounding / now.covariance.amplitude)
+            now = now._replace(tails=draw_tails(now.leaf_noise, now.tails, rng, least))
+    now = draw_scale(now, seen, family, learn_noise, rng, latent, working.power)
     if now.missing is not None:
         # Missing entries and the tree slow each other down, and both are cheap: they alternate.
         draw = partial(draw_missing, X=X, rng=rng) if latent is None else partial(latent.draw, rng=rng, move_cuts=False)
@@ -338,12 +358,13 @@ class Chain:
         near: Near,
         rng: np.random.Generator,
         latent: Augmentation | None = None,
+        working: Working = PLAIN,
     ) -> None:
-        self.X, self.family, self.settings, self.latent = X, family, settings, latent
+        self.X, self.family, self.settings, self.latent, self.working = X, family, settings, latent, working
         self.rng = rng
         self.now, self.n_done = start, 0
         rows = start.covariance.whiten(filled(X, start))
-        self.walk = Walk(start.tree, near, rows, start.leaf_noise, self.rng)
+        self.walk = Walk(start.tree, near, rows, start.leaf_noise, self.rng, power=working.power)
         self.draws: list[Draw] = []
         cuts = ("cuts",) if start.cuts is not None and start.cuts.any() else ()
         tails = () if start.tails is None else ("noise_df",)
@@ -354,7 +375,8 @@ class Chain:
         """Run one iteration and keep its draw."""
         settings = self.settings
         move = self.build if settings.greedy else self.move
-        self.now = iterate(self.now, self.X, self.family, self.rng, move, settings.learn_noise, self.latent)
+        how = (move, settings.learn_noise, self.latent, self.working)
+        self.now = iterate(self.now, self.X, self.family, self.rng, *how)
         self.n_done += 1
         if self.n_done <= self.settings.warmup and not self.settings.greedy:
             self.adapt()

@@ -25,6 +25,7 @@ from coaltree.inference.learning import running
 from coaltree.inference.learning.chain import AUTO, GREEDY, Chain
 from coaltree.inference.learning.checkpoint import Checkpoint
 from coaltree.inference.learning.latent import Augmentation
+from coaltree.inference.learning.working import ALL, check_effective_columns, with_room, work_with
 from coaltree.inference.moves import row_noise
 from coaltree.inference.predictive import loo
 from coaltree.inference.predictive import mixed as mixed_loo
@@ -136,6 +137,12 @@ class LearnedPosterior(NamedTuple):
     compared: dict[str, Compared] | None = None  # what was compared, the best first; None if nothing was to choose
     # For a mixed table; `completed` and everything above then refer to its latent coordinates.
     mixed: Mixed | None = None
+    effective_columns: float = math.nan  # how many independent columns the table counted for
+
+    @property
+    def power(self) -> float:
+        """To which the likelihood was raised."""
+        return float(self.effective_columns / self.completed.shape[1])
 
     @property
     def covariance(self) -> Floats:
@@ -148,7 +155,7 @@ class LearnedPosterior(NamedTuple):
             draws = (self.posterior, self.completed, self.covariances, self.leaf_noises, self.tails)
             return mixed_loo.leave_one_out(self.mixed, *draws)
         seen = np.where(self.completed_sd > 0.0, np.nan, self.completed)
-        return loo.leave_one_out(self.posterior, seen, self.covariances, self.leaf_noises, self.tails)
+        return loo.leave_one_out(self.posterior, seen, self.covariances, self.leaf_noises, self.tails, self.power)
 
 
 def learn_posterior(
@@ -169,6 +176,7 @@ def learn_posterior(
     checkpoint: str | os.PathLike[str] | None = None,
     neighbors: int | None = None,
     columns: Any = None,
+    effective_columns: str | float = AUTO,
 ) -> LearnedPosterior:
     """Learn the covariance and the leaf noise together with the tree, for any number of rows.
 
@@ -216,6 +224,11 @@ def learn_posterior(
     columns : "auto", dict, path of a TOML file, or Guessed, optional
         The types of the columns: see `coaltree.model.columns`. By default all are numbers in their own units. With it X
         may be a DataFrame of any columns; numbers are standardised, and the results refer to latent coordinates.
+    effective_columns : "auto", "all" or float
+        How many independent columns the table counts for. A spherical or diagonal covariance takes columns that vary
+        together for independent evidence, which makes supports overconfident; "auto" estimates how many they are worth
+        (`coaltree.inference.learning.working`). "all" takes the covariance at its word. Other covariances, given ones,
+        and tables with `columns` always count all.
 
     Returns
     -------
@@ -243,7 +256,10 @@ def learn_posterior(
     if neighbors is not None:
         neighbors = _check_neighbors(neighbors, method, X_array)
     names = leaf_names(X) if names is None else tuple(names)
-    how = _How(X_array, coordinates, method, n_jobs, neighbors, mixed)
+    effective = check_effective_columns(effective_columns, X_array.shape[1])
+    if method == GREEDY or mixed is not None:
+        effective = ALL
+    how = _How(X_array, coordinates, method, n_jobs, neighbors, mixed, effective)
     effort = settle(len(X_array), warmup, n_draws, n_chains, thin, method == GREEDY)
     compared = None
     if is_auto(covariance) or is_auto(leaf_noise):
@@ -272,6 +288,7 @@ class _How(NamedTuple):
     n_jobs: int | None
     neighbors: int | None
     mixed: Mixed | None
+    effective_columns: str | float
 
 
 def _learn(
@@ -295,7 +312,15 @@ def _learn(
         raise InputError('leaf_noise="robust" is for sampled trees, got method="greedy". Use leaf_noise="learn".')
     noise = None if learn_noise else check_leaf_noise(leaf_noise, n)
     told = _check_learnable(X_array, family) if latent is None else []
-    settings = learn.Settings(effort.warmup, effort.thin, learn_noise, method == GREEDY, neighbors, own_noise)
+    settings = learn.Settings(
+        effort.warmup,
+        effort.thin,
+        learn_noise,
+        method == GREEDY,
+        neighbors,
+        own_noise,
+        effective_columns=how.effective_columns,
+    )
     if latent is not None:
         settings = settings._replace(keep_latent=sparing(int(latent.drawn.sum()), effort.n_draws))
 
@@ -342,7 +367,13 @@ def _chains(
     starts, near = learn.first_guesses(table, family, noise, effort.n_chains, starting, settings.heavy)
     if latent is not None:
         starts = [latent.begin(start, starting) for start in starts]
-    return [Chain(X, family, settings, start, near, seed, latent) for start, seed in zip(starts, seeds, strict=True)]
+    how = (settings.effective_columns, settings.learn_noise and latent is None)
+    working = work_with(starts[0], X, learn.filled(X, starts[0]), family, *how)
+    starts = [with_room(start, working) for start in starts]
+    return [
+        Chain(X, family, settings, start, near, seed, latent, working)
+        for start, seed in zip(starts, seeds, strict=True)
+    ]
 
 
 def _check_neighbors(neighbors: Any, method: str, X: Floats) -> int:
@@ -417,6 +448,7 @@ def _gather(
         "iterations": n_done,
         "iterations_wanted": effort.n_iter,
         "random_state": seed,
+        "effective_columns": chains[0].working.power * d,
     }
     size = len(flat)
     posterior = TreePosterior(
@@ -445,6 +477,7 @@ def _gather(
         new,
         surprise,
         tails,
+        effective_columns=chains[0].working.power * d,
     )
 
 

@@ -84,7 +84,7 @@ class Local(NamedTuple):
     lineages: Lineages
     near: Nodes  # (n, k) near rows of every row
     search: Search
-    heat: Floats  # (2,): βd and β, where the likelihood is raised to the power β; 1 except in warm-up
+    heat: Floats  # (2,): βd and β, where the likelihood is raised to the power β
     log_joint: Floats  # (1,), up to −½(n−1) log|Φ|; the likelihood to the power β
 
 

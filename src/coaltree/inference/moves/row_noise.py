@@ -20,7 +20,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaincc, gammainccinv, gammaln
 
 from coaltree._arrays import Floats
 from coaltree._compile import borrowing, kernel
@@ -63,9 +63,10 @@ _, _slice_around = compiled_slice(_log_posterior)
 def _slice_leaf(state: Local, leaf: int, shape: float, scale: float, stream: Stream) -> None:
     """Draw the noise of a leaf; its message from above must be up to date."""
     rest = state.above_variance[leaf] + state.time[state.parent[leaf]]
-    eps = squared_distance(state.mean, leaf, state.above_mean, leaf)
+    d, beta = state.heat[0], state.heat[1]
+    eps = beta * squared_distance(state.mean, leaf, state.above_mean, leaf)
     now = max(math.log(state.variance[leaf]), LOG_SMALLEST)
-    given = (rest, eps, float(state.mean.shape[1]), shape, scale)
+    given = (rest, eps, d, shape, scale)
     new = _slice_around(given, now, LOG_SMALLEST, math.inf, stream)
     if new != now:
         state.variance[leaf] = math.exp(new)
@@ -99,10 +100,14 @@ def log_multipliers(w: Floats, df: float) -> float:
     return len(w) * each - float((shape + 1.0) * np.log(w).sum() + shape * (1.0 / w).sum())
 
 
-def draw_tails(noise: Floats, tails: Tails, rng: np.random.Generator) -> Tails:
-    """s₀ and ν given the noise of every row: a gamma draw, and a slice in log ν."""
+def draw_tails(noise: Floats, tails: Tails, rng: np.random.Generator, least: float = SMALLEST_NOISE) -> Tails:
+    """s₀, no less than `least`, and ν given the noise of every row: a gamma draw, and a slice in log ν."""
     n, shape = len(noise), 0.5 * tails.df
-    scale = max(rng.gamma(n * shape + 1.0) / (1.0 + shape * float((1.0 / noise).sum())), SMALLEST_NOISE)
+    rate = 1.0 + shape * float((1.0 / noise).sum())
+    scale = rng.gamma(n * shape + 1.0) / rate
+    if scale < least:
+        above = float(gammaincc(n * shape + 1.0, rate * least)) * (1.0 - rng.random())
+        scale = max(float(gammainccinv(n * shape + 1.0, above)) / rate, least)
     w = noise / scale
 
     def log_density(log_df: float) -> float:

@@ -169,6 +169,8 @@ class Walk:
         The number in `state` of each leaf 0 … n−1 and of the merges of the first tree.
     counts : ndarray (N_COUNTS,)
         Outcomes of the moves, by the names in `moves.local`.
+    power : float
+        To which the likelihood is raised, once warm-up is over.
     """
 
     def __init__(
@@ -209,6 +211,7 @@ class Walk:
         self.counts = np.zeros(N_COUNTS, dtype=np.int64)
         self.most = FIRST_EDGES
         self.n_pairs = 0
+        self.power = float(how.get("power", 1.0))
         self.expected = expected_times(n)
         self.state = Local(
             children=children,
@@ -222,7 +225,7 @@ class Walk:
             lineages=make_lineages(time),
             near=np.empty(near.shape, dtype=np.int32),
             search=local.make_search(n),
-            heat=np.array([float(d), 1.0]),
+            heat=np.array([self.power * d, self.power]),
             log_joint=np.zeros(1),
         )
         self.set_near(near)
@@ -295,9 +298,9 @@ class Walk:
         self.counts[:] = 0
 
     def cool(self, progress: float) -> None:
-        """Raise the likelihood to the power β, which grows from FREE_COLUMNS / d to 1 as progress goes from 0 to 1."""
+        """Raise the likelihood to a power that grows from FREE_COLUMNS / d to the final one as progress goes to 1."""
         d = self.state.mean.shape[1]
-        beta = min(1.0, FREE_COLUMNS / max(d, 1)) ** max(0.0, 1.0 - progress)
+        beta = self.power * min(1.0, FREE_COLUMNS / max(self.power * d, 1.0)) ** max(0.0, 1.0 - progress)
         if beta != self.state.heat[1]:
             self.state.heat[:] = beta * d, beta
 

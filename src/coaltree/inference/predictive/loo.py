@@ -10,7 +10,8 @@ given all rows is proportional to the one given the other rows times f_i, and
     p(x_i | X₋ᵢ) = 1 / E[1 / f_i]   over the draws,
 
 by importance sampling with weights smoothed by ArviZ (PSIS; Vehtari et al. 2024). Its k̂ shows where a row is so
-influential that this fails. If rows have their own noise, that is summed out too, on a grid in log w.
+influential that this fails. If rows have their own noise, that is summed out too, on a grid in log w. If the likelihood
+was raised to a power (`learning.working`), so is N in the weights.
 """
 
 from __future__ import annotations
@@ -76,11 +77,16 @@ def spread(values: Floats, n: int) -> float:
 
 
 def leave_one_out(
-    posterior: TreePosterior, X: Floats, covariances: Floats, leaf_noises: Floats, tails: Floats | None = None
+    posterior: TreePosterior,
+    X: Floats,
+    covariances: Floats,
+    leaf_noises: Floats,
+    tails: Floats | None = None,
+    power: float = 1.0,
 ) -> LeaveOneOut:
     """Leave-one-out densities of complete rows under a posterior from chains, as returned by `learn_posterior`.
 
-    Rows with missing entries are not held out.
+    Rows with missing entries are not held out. `power` is that to which the likelihood was raised.
     """
     rows = np.flatnonzero(~np.isnan(X).any(axis=1))
     n_rows = min(max(MOST_VISITS // (MOST_DRAWS * len(X)), FEWEST_ROWS), MOST_ROWS)
@@ -93,7 +99,8 @@ def leave_one_out(
     per_chain = len(posterior) // n_chains
     most = -(-(MOST_DRAWS if tails is None else MOST_DRAWS_OF_OWN_NOISE) // n_chains)
     kept = np.unique(np.linspace(0, per_chain - 1, min(per_chain, most)).astype(int))
-    values, log_f = np.empty((len(rows), n_chains, len(kept))), np.empty(len(rows))
+    values, weighed = np.empty((2, len(rows), n_chains, len(kept)))
+    log_f = np.empty(len(rows))
     for chain in range(n_chains):
         for k, draw in enumerate(kept):
             m = chain * per_chain + int(draw)
@@ -106,8 +113,12 @@ def leave_one_out(
             root = root_of(covariances[m % len(covariances)])
             whitened = root.whiten(filled)
             hold_out(make_chain(posterior[m], whitened, noise), rows, *law, log_f)
-            values[:, chain, k] = log_f - 0.5 * (X.shape[1] * math.log(2.0 * math.pi) + root.log_det)
-    return smooth(values, rows, len(X))
+            constant = 0.5 * (X.shape[1] * math.log(2.0 * math.pi) + root.log_det)
+            values[:, chain, k] = log_f - constant
+            if power != 1.0:
+                hold_out(make_chain(posterior[m], math.sqrt(power) * whitened, noise), rows, *law, log_f, power)
+                weighed[:, chain, k] = log_f - power * constant
+    return smooth(values, rows, len(X)) if power == 1.0 else smooth(weighed, rows, len(X), values)
 
 
 def smooth(log_f: Floats, rows: Ints, n: int, log_g: Floats | None = None) -> LeaveOneOut:
@@ -126,7 +137,7 @@ def smooth(log_f: Floats, rows: Ints, n: int, log_g: Floats | None = None) -> Le
         elpd, k, p = array_stats.loo(log_f, chain_axis=1, draw_axis=2, r_eff=efficiency)
         return LeaveOneOut(rows, np.asarray(elpd), np.asarray(k), n * float(np.mean(p)), n)
     log_g = log_g.reshape(len(rows), size)
-    log_weight, k = array_stats.psislw(-log_f.reshape(len(rows), size), r_eff=efficiency)
+    log_weight, k = array_stats.psislw(log_f.reshape(len(rows), size), r_eff=efficiency)  # of 1 / f
     elpd = logsumexp(log_weight + log_g, axis=1) - logsumexp(log_weight, axis=1)
     p = logsumexp(log_g, axis=1) - math.log(size) - elpd
     return LeaveOneOut(rows, np.asarray(elpd), np.asarray(k), n * float(np.mean(p)), n)
@@ -153,10 +164,9 @@ def noise_grid(tails: Tails, largest: float, d: int) -> tuple[Floats, Floats]:
 
 
 @inline
-def _log_mass(state: Chain, cut: int, noise: float, survey: Survey, n_edges: int, sums: Floats) -> float:
+def _log_mass(state: Chain, cut: int, noise: float, d: float, survey: Survey, n_edges: int, sums: Floats) -> float:
     """Log f of a leaf with the given noise, after `visit_edges`."""
     state.variance[cut] = noise
-    d = float(state.mean.shape[1])
     others, root = state.others, survey.edge[0]
     edge = edge_at(state, survey, cut, root)
     eps, r = root_excess(edge)
@@ -181,21 +191,23 @@ def _log_mass(state: Chain, cut: int, noise: float, survey: Survey, n_edges: int
 
 
 @inline
-def _first_node(state: Chain, survey: Survey, n_edges: int, noise: Floats) -> int:
+def _first_node(survey: Survey, n_edges: int, noise: Floats, d: float) -> int:
     """The noise that would explain how far a leaf is from the nearest place, or the next one on the grid."""
     nearest = math.inf
     for k in range(n_edges):
         nearest = min(nearest, survey.eps_below[survey.edge[k]])
-    k = n_until(noise, nearest / max(state.mean.shape[1], 1))
+    k = n_until(noise, nearest / max(d, 1.0))
     return min(k, noise.size - 1)
 
 
 @kernel
-def hold_out(state: Chain, held: Ints, noise: Floats, log_weight: Floats, out: Floats) -> None:
+def hold_out(state: Chain, held: Ints, noise: Floats, log_weight: Floats, out: Floats, power: float = 1.0) -> None:
     """Log f of each held-out leaf, out (H,), summed over its noise (K,), ascending; without −(d/2) log 2π − ½ log|Φ|.
 
-    As a function of log noise, f times its weight has one peak: sums start near it and stop when little is left.
+    As a function of log noise, f times its weight has one peak: sums start near it and stop when little is left. For a
+    likelihood raised to a power, the rows of the state are multiplied by its root.
     """
+    d = power * state.mean.shape[1]
     survey = make_survey(state.variance.size)
     sums = np.empty(2)
     for h in range(held.size):
@@ -203,14 +215,14 @@ def hold_out(state: Chain, held: Ints, noise: Floats, log_weight: Floats, out: F
         home, home_time, own = other_child(state, cut), state.time[state.parent[cut]], state.variance[cut]
         detach(state, cut)
         n_edges = visit_edges(state, cut, ROUGHLY, survey)
-        first = _first_node(state, survey, n_edges, noise)
-        middle = log_weight[first] + _log_mass(state, cut, noise[first], survey, n_edges, sums)
+        first = _first_node(survey, n_edges, noise, d)
+        middle = log_weight[first] + _log_mass(state, cut, noise[first], d, survey, n_edges, sums)
         total = middle
         for side in (-1, 1):
             k = first + side
             before = middle
             while 0 <= k < noise.size:
-                term = log_weight[k] + _log_mass(state, cut, noise[k], survey, n_edges, sums)
+                term = log_weight[k] + _log_mass(state, cut, noise[k], d, survey, n_edges, sums)
                 total = add_logs(total, term)
                 if term < before and term < total - LITTLE:
                     break

@@ -1,0 +1,116 @@
+r"""What a spherical or diagonal Φ leaves out, and how the chain makes up for it.
+
+**Columns that vary together.** A diagonal Φ is a working model: it takes d columns for d independent witnesses. If the
+contrasts of the tree have the covariance C, their squared length |u|² has mean tr C and variance 2 tr C², that of a
+scaled χ² with
+
+    d_e = (tr C)² / tr C²
+
+degrees of freedom (Satterthwaite). The likelihood is therefore raised to the power d_e / d, which restores the
+information identity for log branch lengths, as in the magnitude adjustment of composite likelihoods (Pauli, Racugno and
+Ventura 2011). With Φ = φI this is the model with d_e columns at the same distances: a table with a copy of every column
+has the same posterior as without the copies.
+
+**Values that are rounded.** Rows that share rounded values make noise of zero infinitely likely. A value known to a
+step h is off by a variance of h²/12, so the noise variance s₀φ of a spherical Φ is at least that of the median column.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coaltree._arrays import Floats
+from coaltree.errors import InputError
+from coaltree.inference.learning.start import Unknowns
+from coaltree.model.covariance import CovarianceFamily, Diagonal, Spherical
+from coaltree.model.diffusion import pass_up
+from coaltree.validation import check_real
+
+AUTO, ALL = "auto", "all"
+# This many contrasts are enough to estimate d_e.
+MOST_CONTRASTS = 4000
+# A column has ties if fewer of its values than this share are distinct. Values nearer than this share of their range
+# are equal, up to rounding in floating point.
+TIED, EQUAL = 0.9, 1e-9
+
+
+class Working(NamedTuple):
+    """How the likelihood is used."""
+
+    power: float = 1.0  # to which it is raised
+    rounding: float = 0.0  # least variance of the noise, in the units of X
+
+    def given(self, noise_level: float) -> dict[str, float]:
+        """What a family must know to draw Φ given s₀: nothing unless it matters, which not all families allow."""
+        told = {} if self.power == 1.0 else {"power": self.power}
+        return told if self.rounding == 0.0 else {**told, "least": self.rounding / noise_level}
+
+
+def check_effective_columns(value: Any, d: int) -> str | float:
+    """Return "auto", "all", or a number of columns between 0 and d."""
+    if isinstance(value, str):
+        if value not in (AUTO, ALL):
+            raise InputError(f'effective_columns must be "auto", "all" or a number, got {value!r}.')
+        return value
+    number = check_real(value, "effective_columns", at_least=0.0)
+    if not 0.0 < number <= d:
+        raise InputError(f"effective_columns must be above 0 and at most {d}, the number of columns, got {value!r}.")
+    return number
+
+
+def work_with(
+    start: Unknowns, X: Floats, filled: Floats, family: CovarianceFamily, effective: str | float, learn_noise: bool
+) -> Working:
+    """How to use the likelihood for a table X, (n, d), from a first guess of the tree and of missing entries.
+
+    A Φ that is given, or that learns correlations, needs no power; a noise that is given needs no bound.
+    """
+    d = X.shape[1]
+    columns = float(d) if effective in (ALL, AUTO) else float(effective)
+    if effective == AUTO and isinstance(family, Spherical | Diagonal) and d > 1:
+        up = pass_up(start.tree, start.covariance.whiten(filled), start.leaf_noise)
+        columns = effective_columns(up.messages.contrasts(start.tree))
+    bounded = learn_noise and isinstance(family, Spherical)
+    return Working(columns / d, rounding_variance(X) if bounded else 0.0)
+
+
+def with_room(start: Unknowns, working: Working) -> Unknowns:
+    """Return a start whose noise is above the bound."""
+    least = 2.0 * working.rounding / start.covariance.amplitude
+    return start if start.noise_level >= least else start.with_noise_level(least)
+
+
+def effective_columns(u: Floats) -> float:
+    """d_e = (tr C)² / tr C², between 1 and d, of the covariance C of contrasts (m, d).
+
+    Both parts are estimated without bias for normal contrasts: with Ĉ = uᵀu/m,
+    E tr Ĉ² = (1 + 1/m) tr C² + (tr C)²/m and E (tr Ĉ)² = (tr C)² + 2 tr C²/m.
+    """
+    if len(u) > MOST_CONTRASTS:
+        u = u[np.linspace(0, len(u) - 1, MOST_CONTRASTS).astype(int)]
+    m, d = u.shape
+    if m < 3:
+        return float(d)
+    products = u.T @ u if d <= m else u @ u.T  # of equal trace and norm
+    square, norm = (np.trace(products) / m) ** 2, float(np.sum(products**2)) / m**2
+    trace_of_square = (norm - square / m) / (1.0 + 1.0 / m - 2.0 / m**2)
+    square_of_trace = square - 2.0 * trace_of_square / m
+    if trace_of_square * d <= square_of_trace:  # also where rounding, or chance, makes it negative
+        return float(d)
+    return max(float(square_of_trace / trace_of_square), 1.0)
+
+
+def rounding_variance(X: Floats) -> float:
+    """Median over columns of h²/12, h the least distance of two values; 0 for a column without ties."""
+    return float(np.median([_rounding_of(column[~np.isnan(column)]) for column in X.T]))
+
+
+def _rounding_of(known: Floats) -> float:
+    distinct = np.unique(known)
+    if not 1 < len(distinct) < TIED * len(known):
+        return 0.0
+    gaps = np.diff(distinct)
+    gaps = gaps[gaps > EQUAL * (distinct[-1] - distinct[0])]
+    return float(gaps.min()) ** 2 / 12.0

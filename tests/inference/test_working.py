@@ -1,0 +1,170 @@
+"""Columns that vary together and values that are rounded: how the likelihood is used then."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+import coaltree as ct
+from coaltree.inference.learning.working import effective_columns, rounding_variance
+from coaltree.inference.moves.mutable_tree import make_chain
+from coaltree.inference.predictive import predict
+from coaltree.inference.predictive.loo import hold_out
+from coaltree.model.family import LITTLE, log_inverse_gamma_marginal, sample_bounded_inverse_gamma
+from tests.seeds import seed
+
+FEW = {"n_draws": 5, "warmup": 0, "n_chains": 1, "thin": 1, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def table():
+    return ct.sample_data(ct.sample_tree(20, random_state=1), 3, random_state=2)
+
+
+def normal(m, covariance, key):
+    return np.random.default_rng(seed(key)).multivariate_normal(np.zeros(len(covariance)), covariance, size=m)
+
+
+@pytest.mark.parametrize("m", [30, 3000])
+def test_effective_columns_of_normal_contrasts(m):
+    """Without bias in both parts: the mean over many tables is (tr C)² / tr C², up to that of a ratio."""
+    C = np.array([[2.0, 0.9, 0.0, 0.0], [0.9, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.5]])
+    found = [effective_columns(normal(m, C, k)) for k in range(200)]
+    truth = np.trace(C) ** 2 / np.trace(C @ C)
+    assert abs(np.mean(found) - truth) < 4 * np.std(found) / math.sqrt(len(found)) + 0.02 * truth * (m == 30)
+
+
+def test_independent_columns_count_fully():
+    found = [effective_columns(normal(300, np.eye(8), k)) for k in range(50)]
+    assert 7.8 < np.mean(found) <= 8.0
+
+
+def test_more_columns_than_contrasts():
+    """By products of contrasts instead of columns: the same number, here of copies of five columns."""
+    u = normal(40, np.eye(5), 0)
+    assert effective_columns(np.tile(u, 12)) == pytest.approx(effective_columns(np.tile(u, 2)), rel=1e-9)
+    assert effective_columns(np.tile(u, 12)) == pytest.approx(effective_columns(u), rel=0.15)
+
+
+def test_one_column_and_two_rows_count_fully():
+    assert effective_columns(np.ones((5, 1))) == 1.0
+    assert effective_columns(np.ones((1, 4))) == 4.0
+
+
+@pytest.mark.parametrize("how", [{}, {"leaf_noise": "robust"}, {"leaf_noise": 0.1}], ids=str)
+def test_copies_of_columns_change_nothing(table, how):
+    """To rounding, which makes chains part after some time."""
+    plain = ct.learn_posterior(table, **how, **FEW, effective_columns="all")
+    copied = ct.learn_posterior(np.hstack([table, table]), **how, **FEW, effective_columns=3)
+    np.testing.assert_array_equal(copied.posterior.children, plain.posterior.children)
+    np.testing.assert_allclose(copied.posterior.times, plain.posterior.times, rtol=1e-9)
+    np.testing.assert_allclose(copied.leaf_noises, plain.leaf_noises, rtol=1e-9)
+    np.testing.assert_allclose(copied.covariances[:, :3], plain.covariances, rtol=1e-9)
+    counted = ct.learn_posterior(np.hstack([table, table]), **how, **FEW, effective_columns="all")
+    assert np.abs(counted.posterior.times - plain.posterior.times).max() > 1e-3
+
+
+def test_copies_are_found_by_default(table):
+    copied = np.hstack([table] * 4)
+    assert ct.learn_posterior(copied, **FEW).effective_columns == pytest.approx(3.0, abs=0.7)
+    gaps = copied.copy()
+    gaps[::4, 5] = np.nan
+    assert ct.learn_posterior(gaps, **FEW).effective_columns == pytest.approx(3.0, abs=1.0)
+    mixed_up = table @ np.array([[1.0, 0.9, 0.9], [0.0, 0.1, 0.0], [0.0, 0.0, 0.1]])
+    assert ct.learn_posterior(mixed_up, **FEW).effective_columns < 2.0
+    assert ct.learn_posterior(mixed_up, "wishart", **FEW).effective_columns == 3.0
+    assert ct.learn_posterior(mixed_up, np.eye(3), **FEW).effective_columns == 3.0
+    assert ct.learn_posterior(copied, **FEW, effective_columns=5).effective_columns == pytest.approx(5.0)
+
+
+def test_a_row_is_held_out_with_the_same_power(table):
+    tree = ct.sample_tree(20, random_state=3)
+    plain, copied = np.empty((2, 20))
+    noise = (np.array([0.1]), np.zeros(1))
+    hold_out(make_chain(tree, table, np.full(20, 0.1)), np.arange(20), *noise, plain)
+    both = math.sqrt(0.5) * np.hstack([table, table])
+    hold_out(make_chain(tree, both, np.full(20, 0.1)), np.arange(20), *noise, copied, 0.5)
+    np.testing.assert_allclose(copied, plain, rtol=1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_leave_one_out_density_with_a_power_is_that_of_refits():
+    X = ct.sample_data(ct.sample_tree(15, random_state=4), np.array([[1.0, 0.95], [0.95, 1.0]]), random_state=5)
+    how = {"effective_columns": 1.0, "n_draws": 200, "warmup": 60, "thin": 2, "random_state": seed(0)}
+    found = ct.learn_posterior(X, **how).leave_one_out()
+    for i in (0, 5, 11):
+        rest = np.delete(X, i, axis=0)
+        refitted = ct.learn_posterior(rest, **how)
+        fit = predict.make_fit(refitted.posterior, rest, refitted.covariances, refitted.leaf_noises)
+        assert found.log_density[i] == pytest.approx(predict.log_predictive(fit, X[i : i + 1])[0], abs=0.25)
+
+
+def test_steps_of_rounded_columns():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200)
+    fine, coarse = np.round(x, 1), np.round(2 * x) / 2
+    assert rounding_variance(np.column_stack([coarse, coarse, x])) == pytest.approx(0.25 / 12)
+    assert rounding_variance(np.column_stack([coarse, x, x])) == 0.0  # the median column
+    assert rounding_variance(np.column_stack([fine, coarse, fine])) == pytest.approx(0.01 / 12)
+    rare = (np.arange(200) == 7).astype(float) / 0.07  # one column of ones and zeros does not decide
+    assert rounding_variance(np.column_stack([fine, fine, rare])) == pytest.approx(0.01 / 12)
+    assert rounding_variance(np.column_stack([(fine - 0.3) / 0.7])) == pytest.approx((0.1 / 0.7) ** 2 / 12)
+    fine[3] = np.nan
+    assert rounding_variance(np.column_stack([fine])) == pytest.approx(0.01 / 12)
+
+
+@pytest.mark.parametrize("noise", ["learn", "robust"])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_noise_is_no_less_than_rounding(noise, gaps):
+    X = np.round(ct.sample_data(ct.sample_tree(25, random_state=1), 2, random_state=2))
+    least = rounding_variance(X)
+    assert least > 0.0
+    if gaps:
+        X[3, 0] = np.nan
+    learned = ct.learn_posterior(X, leaf_noise=noise, n_draws=60, warmup=30, n_chains=1, random_state=0)
+    spread = learned.trace["leaf_noise"] * learned.trace["variance"]
+    assert spread.min() >= least * (1.0 - 1e-9)
+    assert spread.min() < 3.0 * least  # and the bound matters here
+
+
+def test_bounded_draws_of_the_variance():
+    rng = np.random.default_rng(seed(0))
+    for shape, scale, least in ((3.0, 2.0, 0.3), (3.0, 2.0, 2.0), (40.0, 20.0, 1.5)):
+        draws = [sample_bounded_inverse_gamma(shape, scale, least, rng) for _ in range(2000)]
+        law = stats.invgamma(shape, scale=scale)
+        below = law.cdf(least)
+        assert stats.kstest(draws, lambda x, law=law, below=below: (law.cdf(x) - below) / (1 - below)).pvalue > 1e-4
+        assert min(draws) >= least
+    assert stats.gamma.cdf(1.0, 400.0) < LITTLE
+    far = [sample_bounded_inverse_gamma(400.0, 1.0, 1.0, rng) for _ in range(200)]  # all but out of reach
+    assert 1.0 <= min(far) <= max(far) < 1.1
+
+
+def test_bounded_marginal_likelihood_by_quadrature():
+    shape, scale, m, total, least = 2.0, 1.5, 5, 4.0, 0.8
+    by_hand, _ = integrate.quad(
+        lambda phi: phi ** (-shape - 1 - m / 2) * math.exp(-(scale + total / 2) / phi), least, np.inf
+    )
+    log_norm = math.lgamma(shape + m / 2)
+    found = log_inverse_gamma_marginal(shape, scale, m, np.array([total]), least)
+    assert found + log_norm == pytest.approx(math.log(by_hand), abs=1e-8)
+
+
+@pytest.mark.parametrize("value", ["some", 0.0, -1.0, 3.5, math.nan, None, [2]])
+def test_bad_effective_columns_are_named(table, value):
+    with pytest.raises(ct.CoaltreeError, match="effective_columns"):
+        ct.learn_posterior(table, effective_columns=value, **FEW)
+
+
+def test_the_estimator_tells_and_keeps_it(table, tmp_path):
+    model = ct.CoalescentClustering(n_draws=30, warmup=20, random_state=0).fit(np.hstack([table] * 3))
+    assert 1.0 <= model.effective_columns_ < 4.0
+    assert any("count as" in note for note in model.column_notes_)
+    model.save(tmp_path / "model.npz")
+    loaded = ct.CoalescentClustering.load(tmp_path / "model.npz")
+    assert loaded.effective_columns_ == model.effective_columns_
+    np.testing.assert_array_equal(loaded.leave_one_out().log_density, model.leave_one_out().log_density)
+    alone = ct.CoalescentClustering(n_draws=30, warmup=20, random_state=0).fit(table)
+    assert not any("count as" in note for note in alone.column_notes_)
