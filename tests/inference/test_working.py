@@ -168,3 +168,13 @@ def test_the_estimator_tells_and_keeps_it(table, tmp_path):
     np.testing.assert_array_equal(loaded.leave_one_out().log_density, model.leave_one_out().log_density)
     alone = ct.CoalescentClustering(n_draws=30, warmup=20, random_state=0).fit(table)
     assert not any("count as" in note for note in alone.column_notes_)
+
+
+def test_rows_far_from_all_others_are_told_of(table):
+    rows = np.vstack([table, table.mean(axis=0) + 30.0 * np.eye(3)[:2]])
+    short = {"n_draws": 20, "warmup": 20, "random_state": 0}
+    model = ct.CoalescentClustering(**short).fit(rows)
+    assert any("2 rows are far from all others" in note for note in model.column_notes_)
+    for X, how in ((table, {}), (rows, {"leaf_noise": "robust"}), (np.round(rows), {"leaf_noise": 0.5})):
+        told = ct.CoalescentClustering(**short, **how).fit(X).column_notes_
+        assert not any("far from" in note for note in told)

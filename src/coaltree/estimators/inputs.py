@@ -17,7 +17,10 @@ from coaltree._arrays import Floats
 from coaltree.errors import InputError
 from coaltree.frame import listed
 from coaltree.inference.effort import N_CHAINS
-from coaltree.inference.learning.learn import collinear
+from coaltree.inference.learning.learn import LEARN, collinear
+from coaltree.inference.learning.working import rounding_variance
+from coaltree.inference.moves.row_noise import FAR
+from coaltree.inference.neighbors import nearest
 from coaltree.memory import check_matrix
 from coaltree.validation import check_array, check_choice, check_count
 
@@ -88,6 +91,8 @@ def embed_new(rows: Floats, distances: Any) -> Floats:
 MOST_COLLINEAR = 500
 # Below this share of independent columns, a note says so.
 VARY_TOGETHER = 0.8
+# If this share of the rows is far from all others, a note says so; with more rows than this they are not searched for.
+MANY_FAR, MOST_SEARCHED = 0.05, 5000
 # A column with fewer distinct values than this share of the rows has ties; with fewer rows that may be chance.
 FEW_VALUES, FEWEST_FOR_TIES = 0.7, 10
 
@@ -146,7 +151,24 @@ def notes_on(model: Any, table: Floats) -> tuple[str, ...]:
         told.append(
             f"The columns vary together: these {len(varying)} count as {model.effective_columns_:.1f} independent ones."
         )
+    if (n_far := _count_far(model, table)) >= max(2.0, MANY_FAR * n):
+        told.append(
+            f"{n_far} rows are far from all others, which makes supports overconfident. "
+            'With leaf_noise="auto" such rows can have more noise than the rest.'
+        )
     return tuple(told)
+
+
+def _count_far(model: Any, table: Floats) -> int:
+    """Count the rows from which the next is far, where one noise for all was to be learned."""
+    plain = all(isinstance(value, str) for value in (model.leaf_noise, model.covariance))
+    if not plain or (model.leaf_noise, model.covariance) != (LEARN, "spherical"):
+        return 0
+    if len(table) > MOST_SEARCHED or np.isnan(table).any():
+        return 0
+    distance = nearest(table, 1)[1][:, 0]
+    typical = max(float(np.median(distance)), 2.0 * table.shape[1] * rounding_variance(table))
+    return int(np.count_nonzero(distance > FAR * typical)) if typical > 0.0 else 0
 
 
 def effort(model: Any) -> dict[str, Any]:
