@@ -192,7 +192,7 @@ def test_the_covariance_is_integrated_out(name):
         return logsumexp(terms)
 
     noises = [0.01, 0.3, 4.0]
-    found = [learn.marginal_likelihood(integrated, X)(tree, np.full(6, noise)) for noise in noises]
+    found = [learn.marginal_likelihood(integrated, X)(tree, np.full(6, noise), noise) for noise in noises]
     np.testing.assert_allclose(np.diff(found), np.diff([by_quadrature(noise) for noise in noises]), atol=1e-7)
 
 

@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import integrate, stats
@@ -11,7 +12,7 @@ from coaltree.inference.learning.working import effective_columns, rounding_vari
 from coaltree.inference.moves.mutable_tree import make_chain
 from coaltree.inference.predictive import predict
 from coaltree.inference.predictive.loo import hold_out
-from coaltree.model.family import LITTLE, log_inverse_gamma_marginal, sample_bounded_inverse_gamma
+from coaltree.model.family import LITTLE, log_gammainc, log_inverse_gamma_marginal, sample_bounded_inverse_gamma
 from tests.seeds import seed
 
 FEW = {"n_draws": 5, "warmup": 0, "n_chains": 1, "thin": 1, "random_state": 0}
@@ -74,7 +75,7 @@ def test_copies_are_found_by_default(table):
     mixed_up = table @ np.array([[1.0, 0.9, 0.9], [0.0, 0.1, 0.0], [0.0, 0.0, 0.1]])
     assert ct.learn_posterior(mixed_up, **FEW).effective_columns < 2.0
     assert ct.learn_posterior(mixed_up, "wishart", **FEW).effective_columns == 3.0
-    assert ct.learn_posterior(mixed_up, np.eye(3), **FEW).effective_columns == 3.0
+    assert ct.learn_posterior(mixed_up, np.eye(3), **FEW, effective_columns=2).effective_columns == 3.0
     assert ct.learn_posterior(copied, **FEW, effective_columns=5).effective_columns == pytest.approx(5.0)
 
 
@@ -150,6 +151,31 @@ def test_bounded_marginal_likelihood_by_quadrature():
     log_norm = math.lgamma(shape + m / 2)
     found = log_inverse_gamma_marginal(shape, scale, m, np.array([total]), least)
     assert found + log_norm == pytest.approx(math.log(by_hand), abs=1e-8)
+
+
+def test_the_incomplete_gamma_function_in_its_tail():
+    for shape, x in ((3.0, 0.1), (500.0, 400.0), (500.0, 80.0), (1e6, 8e5), (40.0, 60.0)):
+        exact = mpmath.log(mpmath.gammainc(shape, 0, x, regularized=True)) if shape < 1e5 else None
+        if exact is None:  # by its series
+            terms = np.cumprod(x / (shape + np.arange(1, 400)))
+            exact = shape * math.log(x) - x - math.lgamma(shape + 1) + math.log1p(terms.sum())
+        assert float(log_gammainc(shape, x)) == pytest.approx(float(exact), rel=1e-6, abs=1e-4)
+
+
+def test_a_bound_far_from_where_the_variance_would_be():
+    """A large table at a remote start: its noise moves to what the data say."""
+    X = np.round(5.0 * ct.sample_data(ct.sample_tree(400, random_state=1), 6, random_state=2))
+    learned = ct.learn_posterior(X, n_draws=10, warmup=30, n_chains=1, random_state=0)
+    spread = (learned.trace["leaf_noise"] * learned.trace["variance"])[0]
+    assert spread.min() >= 1.0 / 12
+    assert spread[-10:].max() < 1.0
+
+
+def test_greedy_trees_learn_noise_above_rounding():
+    X = np.round(ct.sample_data(ct.sample_tree(60, random_state=1), 3, random_state=2))
+    learned = ct.learn_posterior(X, method="greedy", random_state=0)
+    assert learned.leaf_noise[0] * learned.covariance[0, 0] >= 1.0 / 12 * 0.5  # medians of each
+    assert learned.effective_columns == 3.0
 
 
 @pytest.mark.parametrize("value", ["some", 0.0, -1.0, 3.5, math.nan, None, [2]])

@@ -244,9 +244,16 @@ def log_inverse_gamma_marginal(shape: float, scale: float, m: float, sums: Any, 
     """
     value = -(shape + 0.5 * m) * float(np.log(scale + 0.5 * sums).sum())
     if least > 0.0:
-        with np.errstate(divide="ignore"):
-            value += float(np.log(gammainc(shape + 0.5 * m, (scale + 0.5 * sums) / least)).sum())
+        value += float(np.sum(log_gammainc(shape + 0.5 * m, (scale + 0.5 * sums) / least)))
     return value
+
+
+def log_gammainc(shape: float, x: Any) -> Any:
+    """Log of the regularised lower incomplete gamma function, by the first terms of its series where it underflows."""
+    value = gammainc(shape, x)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tail = shape * np.log(x) - x - gammaln(shape + 1.0) - np.log1p(-x / (shape + 1.0))
+        return np.where(value > LITTLE, np.log(value), tail)
 
 
 def integrate_columns(

@@ -50,6 +50,8 @@ from coaltree.model.missing import Imputed
 from coaltree.model.slice import slice_step
 from coaltree.tree import Tree
 
+PLAIN = Working()
+
 
 class Completed:
     """Running means of missing entries, and of their squared deviations (Welford)."""
@@ -77,17 +79,24 @@ def likelihood(covariance: State, X: Floats) -> Callable[[Tree, Floats], float]:
     return lambda tree, noise: log_density(tree, rows, noise) - log_volume
 
 
-def marginal_likelihood(integrated: Integrated, X: Floats, power: float = 1.0) -> Callable[..., float]:
-    """Likewise with Φ integrated out, up to a constant; raised to a power and with bounds where its family allows."""
+def tempered(log_p: Callable[[Tree, Floats], float], power: float) -> Callable[[Tree, Floats, float], float]:
+    """`likelihood` raised to a power, as a function of the noise level besides."""
+    return lambda tree, noise, level: power * log_p(tree, noise)
+
+
+def marginal_likelihood(
+    integrated: Integrated, X: Floats, working: Working = PLAIN
+) -> Callable[[Tree, Floats, float], float]:
+    """Likewise with Φ integrated out, up to a constant, over what the noise level leaves of it."""
     rows = integrated.rows(X)
 
-    def log_p(tree: Tree, noise: Floats, **told: float) -> float:
+    def log_p(tree: Tree, noise: Floats, level: float) -> float:
         up = pass_up(tree, rows, noise)
-        log_volume: float = 0.5 * power * rows.shape[1] * float(np.log(up.messages.merge_variance).sum())
+        log_volume: float = 0.5 * working.power * rows.shape[1] * float(np.log(up.messages.merge_variance).sum())
         if integrated.log_marginal_of_sums is None:
             log_marginal: float = integrated.log_marginal(up.messages.contrasts(tree))
         else:
-            log_marginal = integrated.log_marginal_of_sums(up.sums, len(rows) - 1, **told)
+            log_marginal = integrated.log_marginal_of_sums(up.sums, len(rows) - 1, **working.given(level))
         return log_marginal - log_volume
 
     return log_p
@@ -97,7 +106,6 @@ AUTO, GREEDY = "auto", "greedy"
 __all__ = ["Chain", "Settings", "Unknowns", "first_guess", "first_guesses", "iterate"]
 # Alternating draws of missing entries and moves of the tree per iteration; only one with many rows.
 N_TURNS, MANY_ROWS = 3, 5000
-PLAIN = Working()
 # Slices of the common scale per iteration.
 N_SCALES = 3
 # Up to this many rows, near rows are found by sorting all distances when a tree is drawn afresh.
@@ -173,21 +181,18 @@ def draw_noise(
     """
     shares = now.leaf_noise / now.noise_level
     integrated = None if np.isnan(X).any() else family.integrated(now.covariance, rng)
-    lower = math.log(SMALLEST_NOISE)
+    least = SMALLEST_NOISE
     if integrated is None:
-        log_likelihood = likelihood(now.covariance, X)
-        lower = max(lower, math.log(max(working.rounding / now.covariance.amplitude, SMALLEST_NOISE)))
+        log_p = tempered(likelihood(now.covariance, X), working.power)
+        least = max(least, working.rounding / now.covariance.amplitude)
     else:
-        log_marginal = marginal_likelihood(integrated, X, working.power)
+        log_p = marginal_likelihood(integrated, X, working)
 
     def log_density(log_noise: float) -> float:
         noise = math.exp(log_noise)
-        if integrated is None:
-            log_p = working.power * log_likelihood(now.tree, noise * shares)
-        else:
-            log_p = log_marginal(now.tree, noise * shares, **working.given(noise))
-        return log_p - noise + log_noise
+        return log_p(now.tree, noise * shares, noise) - noise + log_noise
 
+    lower = math.log(least)
     current = max(math.log(now.noise_level), lower)  # equal to the bound up to rounding, at least
     log_noise, _ = slice_step(log_density, current, log_density(current), rng, width=1.0, lower=lower, upper=40.0)
     now = now.with_noise_level(math.exp(log_noise))

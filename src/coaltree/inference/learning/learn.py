@@ -197,7 +197,8 @@ def learn_posterior(
     coordinates : array-like (d, p), optional
         Positions of the columns, for a kernel.
     leaf_noise : "learn", "robust", "auto", float or array-like (n,)
-        Variance of each leaf in units of Φ; learned under an Exponential(1) prior by default. "robust" gives every row
+        Variance of each leaf in units of Φ; learned under an Exponential(1) prior by default, and if Φ is spherical no
+        less than the variance of rounding. "robust" gives every row
         its own noise around it, with heavy tails that are learned too, so that rows that fit badly do not distort the
         tree; `surprise` says how badly. "auto" compares the two.
     n_draws : int, optional

@@ -68,10 +68,13 @@ def work_with(
     A Φ that is given, or that learns correlations, needs no power; a noise that is given needs no bound.
     """
     d = X.shape[1]
-    columns = float(d) if effective in (ALL, AUTO) else float(effective)
-    if effective == AUTO and isinstance(family, Spherical | Diagonal) and d > 1:
-        up = pass_up(start.tree, start.covariance.whiten(filled), start.leaf_noise)
-        columns = effective_columns(up.messages.contrasts(start.tree))
+    columns = float(d)
+    if isinstance(family, Spherical | Diagonal) and effective != ALL:
+        if effective == AUTO:
+            up = pass_up(start.tree, start.covariance.whiten(filled), start.leaf_noise)
+            columns = effective_columns(up.messages.contrasts(start.tree))
+        else:
+            columns = float(effective)
     bounded = learn_noise and isinstance(family, Spherical)
     return Working(columns / d, rounding_variance(X) if bounded else 0.0)
 
