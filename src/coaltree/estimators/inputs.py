@@ -8,6 +8,7 @@ coordinates X⁺ · ½(|x_i|² − δ_i), centred, in their span, and the rest o
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,7 @@ def check_table(model: Any, X: Any) -> Floats:
     return table
 
 
-def notes_on(model: Any, table: Floats) -> tuple[str, ...]:
+def notes_on(model: Any, table: Floats, effective_columns: float = math.inf) -> tuple[str, ...]:
     """Describe in words what makes the tree of a table of numbers less trustworthy than it looks."""
     if model.metric == "precomputed":
         return ()
@@ -136,9 +137,9 @@ def notes_on(model: Any, table: Floats) -> tuple[str, ...]:
         if original != j:
             copies.append(shown[j])
     if copies:
-        told.append(f"Copies of other columns, up to unit and sign: {listed(copies)}. What is in both counts twice.")
+        told.append(f"Copies of other columns, up to unit and sign: {listed(copies)}. Drop them.")
     elif 2 < len(varying) <= min(n, MOST_COLLINEAR) and not np.isnan(table).any() and collinear(table[:, varying]):
-        told.append("Some column is a linear combination of others, so that what they share counts more than once.")
+        told.append("Some column is a linear combination of others.")
     if len(varying) > n:
         told.append(f"More columns ({len(varying)}) than rows ({n}): a full Φ cannot be learned from them.")
     tied = [j for j in varying if len(np.unique(table[:, j])) < FEW_VALUES * n]
@@ -147,9 +148,9 @@ def notes_on(model: Any, table: Floats) -> tuple[str, ...]:
             f"Many rows share values in {len(tied)} of {len(varying)} columns, as rounded values do. "
             'columns="auto" takes such columns for what they are.'
         )
-    if model.effective_columns_ < VARY_TOGETHER * len(varying):
+    if effective_columns < VARY_TOGETHER * len(varying):
         told.append(
-            f"The columns vary together: these {len(varying)} count as {model.effective_columns_:.1f} independent ones."
+            f"The columns vary together: these {len(varying)} count as {effective_columns:.1f} independent ones."
         )
     if (n_far := _count_far(model, table)) >= max(2.0, MANY_FAR * n):
         told.append(
