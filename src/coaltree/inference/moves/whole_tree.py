@@ -44,6 +44,7 @@ from coaltree.inference.moves.mutable_tree import (
     set_aside,
     to_arrays,
     to_tree,
+    walk_on,
 )
 from coaltree.inference.moves.regraft_proposal import (
     ROUGHLY,
@@ -168,19 +169,14 @@ def slice_times(state: Chain, beta: float, stream: Stream) -> None:
     origin = state.parent.size - 1
     node, came_from = state.children[origin, 0], origin
     while node != origin:
-        left, right = state.children[node, 0], state.children[node, 1]
-        if left < 0:
-            node, came_from = came_from, node
-            continue
-        if came_from == state.parent[node]:
-            look_above(state, node)
-            node, came_from = left, node
-        elif came_from == left:
-            node, came_from = right, node
-        else:
-            slice_time(state, node, beta, stream)
-            look_below(state, node)
-            node, came_from = state.parent[node], node
+        ahead = walk_on(state, node, came_from)
+        if state.children[node, 0] >= 0:
+            if came_from == state.parent[node]:
+                look_above(state, node)
+            elif ahead == state.parent[node]:
+                slice_time(state, node, beta, stream)
+                look_below(state, node)
+        node, came_from = ahead, node
 
 
 @kernel
