@@ -6,10 +6,10 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 import coaltree as ct
+from coaltree import TreePosterior
 from coaltree.inference.neighbors import nearest_to
 from coaltree.inference.predictive import locate, near, predict
 from coaltree.inference.predictive.mass import make_sites
-from coaltree.posterior.ensemble import TreePosterior
 from tests.seeds import seed
 
 PHI = np.array([[1.0, 0.4, 0.1], [0.4, 2.0, -0.3], [0.1, -0.3, 0.5]])

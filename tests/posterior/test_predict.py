@@ -6,9 +6,9 @@ from scipy.integrate import trapezoid
 from scipy.spatial.distance import cdist
 
 import coaltree as ct
+from coaltree import TreePosterior
 from coaltree.inference.predictive import predict
 from coaltree.inference.predictive.mass import lay_grid, make_sites, weigh_edges
-from coaltree.posterior.ensemble import TreePosterior
 from tests.reference.exact import exact_posterior
 from tests.reference.places import edge_masses
 from tests.seeds import seed
