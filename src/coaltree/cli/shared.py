@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import typer
 
 from coaltree.errors import FolderError, TableError
+
+# Arguments of Python whose options have other names.
+_OPTIONS = {"n_folds": "folds", "n_iter": "iterations"}
+
+
+def in_options(message: str) -> str:
+    """Name options where a message of the library names its arguments: `drop`, or `overwrite=True`."""
+    context = click.get_current_context(silent=True)
+    known = {str(each.name): each for each in (context.command.params if context else ()) if each.opts}
+
+    def option(found: re.Match[str]) -> str:
+        parameter = known.get(_OPTIONS.get(found[1], found[1]))
+        if parameter is None or parameter.param_type_name == "argument":
+            return found[0]
+        return (parameter.secondary_opts if found[2] == "False" else parameter.opts)[0]
+
+    return re.sub(r"`(\w+)(?:=(True|False))?`", option, message)
 
 
 @contextmanager
@@ -18,11 +37,11 @@ def told(tables: str) -> Iterator[None]:
     try:
         yield
     except FolderError as error:
-        raise typer.BadParameter(str(error), param_hint="--out") from error
+        raise typer.BadParameter(in_options(str(error)), param_hint="--out") from error
     except TableError as error:
-        raise typer.BadParameter(str(error), param_hint=tables) from error
+        raise typer.BadParameter(in_options(str(error)), param_hint=tables) from error
     except ValueError as error:  # the library names the argument and the fix
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(in_options(str(error))) from error
 
 
 def check_jobs(jobs: int) -> int:

@@ -43,7 +43,6 @@ from coaltree.inference.moves.mutable_tree import (
     recompute,
     set_aside,
     to_arrays,
-    to_tree,
     walk_on,
 )
 from coaltree.inference.moves.regraft_proposal import (
@@ -261,20 +260,3 @@ def trace(
         children[draw], times[draw] = to_arrays(state)
         log_joint[draw] = state.log_joint[0]
     return Trace(children, times, log_joint, MoveInfo(*counts.tolist()))
-
-
-def sweep(
-    tree: Tree,
-    rows: Floats,
-    leaf_noise: Floats,
-    n_sweeps: int,
-    rng: np.random.Generator,
-    *,
-    schedule: Schedule | None = None,
-    temperature: float = 1.0,
-) -> tuple[Tree, MoveInfo]:
-    """Move a tree by `n_sweeps` sweeps: a Markov kernel that leaves the posterior invariant. Arguments: see `trace`."""
-    state, stream = make_chain(tree, rows, leaf_noise), make_streams(rng, 1)[0]
-    counts = np.zeros(5, dtype=np.int64)
-    advance(state, n_sweeps, stream, counts, schedule, 1.0 / temperature)
-    return to_tree(state, tree.names), MoveInfo(*counts.tolist())
