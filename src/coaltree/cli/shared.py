@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import click
 import typer
 
 from coaltree.errors import FolderError, TableError
@@ -17,10 +16,9 @@ from coaltree.errors import FolderError, TableError
 _OPTIONS = {"n_folds": "folds", "n_iter": "iterations"}
 
 
-def in_options(message: str) -> str:
+def in_options(message: str, context: typer.Context) -> str:
     """Name options where a message of the library names its arguments: `drop`, or `overwrite=True`."""
-    context = click.get_current_context(silent=True)
-    known = {str(each.name): each for each in (context.command.params if context else ()) if each.opts}
+    known = {str(each.name): each for each in context.command.params}
 
     def option(found: re.Match[str]) -> str:
         parameter = known.get(_OPTIONS.get(found[1], found[1]))
@@ -32,16 +30,13 @@ def in_options(message: str) -> str:
 
 
 @contextmanager
-def told(tables: str) -> Iterator[None]:
-    """Report errors with the option they concern, `tables` if it is a table."""
+def told(tables: str, context: typer.Context) -> Iterator[None]:
+    """Report errors with the option they concern, `tables` if it is a table, in the words of the command."""
     try:
         yield
-    except FolderError as error:
-        raise typer.BadParameter(in_options(str(error)), param_hint="--out") from error
-    except TableError as error:
-        raise typer.BadParameter(in_options(str(error)), param_hint=tables) from error
     except ValueError as error:  # the library names the argument and the fix
-        raise typer.BadParameter(in_options(str(error))) from error
+        hint = "--out" if isinstance(error, FolderError) else tables if isinstance(error, TableError) else None
+        raise typer.BadParameter(in_options(str(error), context), param_hint=hint) from error
 
 
 def check_jobs(jobs: int) -> int:
