@@ -15,11 +15,15 @@ from scipy import sparse
 from typer.testing import CliRunner
 
 from coaltree.cli import app
-from coaltree.records import CodeFactors, Counts, cost_curves, load_config, privacy, review, run_study, simulate_cohort
+from coaltree.records import privacy, review
 from coaltree.records import study as study_module
-from coaltree.records.config import PROBIT
-from coaltree.records.cost import Costs
+from coaltree.records.config import PROBIT, load_config
+from coaltree.records.cost import Costs, cost_curves
+from coaltree.records.factors import CodeFactors
+from coaltree.records.features import Counts
 from coaltree.records.privacy import FEWEST, attrition_table, attrition_tables, score_digits, shown_count, shown_parts
+from coaltree.records.simulate import simulate_cohort
+from coaltree.records.study import run_study
 from coaltree.regression.comparison import Comparison
 from coaltree.report.records import draw_figures
 from tests.records.attack import attack, attack_curves, attack_model, read_tables
