@@ -29,7 +29,7 @@ GIG = ("log_integral", "sample")
 GUIDES = {
     "reading": ("TableError", "read_table"),
     "posterior.diagnostics": ("to_arviz",),
-    "posterior.annotate": ("to_annotated_nexus",),
+    "posterior.annotate": ("to_annotated_newick", "to_annotated_nexus"),
     "model.diffusion": ("node_posterior",),
     "model.gp": ("Columns", "GaussianProcess"),
     "regression.comparison": ("compare",),
