@@ -71,7 +71,7 @@ def covariance_replicate(n: int, step: float, length: float, amplitude: float | 
 
 def mixing(options: Options) -> Lines:
     """Effective sample size of log amplitude an iteration, with and without the joint scale move, n = d = 32."""
-    from coaltree.posterior.diagnostics import effective_sample_size
+    from coaltree.posterior.diagnostics import effective_size
 
     yield "| data set | with | without | ratio |"
     yield "|---|---|---|---|"
@@ -80,7 +80,7 @@ def mixing(options: Options) -> Lines:
         rng = np.random.default_rng([4, k])
         X = ct.sample_data(ct.sample_tree(32, random_state=rng), 9.0 * np.eye(32), random_state=rng)
         chains = [amplitudes(X, n_iter, with_scale, k) for with_scale in (True, False)]
-        sizes = [effective_sample_size(chain) / len(chain) for chain in chains]
+        sizes = [effective_size(chain[None]) / len(chain) for chain in chains]
         yield f"| {k} | {sizes[0]:.3f} | {sizes[1]:.3f} | {sizes[0] / sizes[1]:.1f} |"
 
 

@@ -25,6 +25,17 @@ MODULES = {  # whether arguments are promised too, and not only names
     "records": False,
 }
 GIG = ("log_integral", "sample")
+# Names that guides and examples import from elsewhere.
+GUIDES = {
+    "reading": ("TableError", "read_table"),
+    "posterior.diagnostics": ("to_arviz",),
+    "posterior.annotate": ("to_annotated_newick", "to_annotated_nexus"),
+    "model.diffusion": ("node_posterior",),
+    "model.gp": ("Columns", "GaussianProcess"),
+    "regression.comparison": ("compare",),
+    "regression.baselines": ("BASELINES",),
+    "plots.records": ("plot_cost_curves",),
+}
 
 
 def promised(module):
@@ -105,6 +116,11 @@ def text():
         "draws from it.\n",
         "```text",
         *(line(f"gig.{name}", getattr(coaltree.model.gig, name)) for name in GIG),
+        "```\n",
+        "## In the guides\n",
+        "Names that guides import from the modules they are in.\n",
+        "```text",
+        *(f"{name}: {', '.join(names)}" for name, names in GUIDES.items()),
         "```",
     ]
     return "\n".join(lines) + "\n"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from coaltree import formats
+from coaltree import Tree, formats
 from coaltree.formats import (
     from_linkage,
     from_newick,
@@ -18,7 +18,6 @@ from coaltree.formats import (
     to_linkage,
     to_newick,
 )
-from coaltree.tree import Tree
 from tests.reference import trees as reference
 from tests.reference.trees import NAMES, assert_same_merges, caterpillar, clade_times, random_tree, trees
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 
+from coaltree import Tree
 from coaltree.formats import from_nexus, nexus_with_weights, to_nexus
-from coaltree.tree import Tree
 from tests.reference.trees import NAMES, assert_same_merges, caterpillar, clade_times, random_tree, trees
 
 THREE = Tree([[0, 1], [2, 3]], [0.5, 2.0], names=["a", "b", "c"])

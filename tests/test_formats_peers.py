@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from coaltree import Tree
 from coaltree.formats import from_newick, from_nexus, newick_with_support, nexus_with_weights, to_nexus
-from coaltree.tree import Tree
 from tests.reference.trees import NAMES, clade_times, random_tree
 
 dendropy = pytest.importorskip("dendropy", reason="DendroPy reads our Newick and Nexus text")

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
 
-from coaltree import metrics
-from coaltree.tree import Tree
+from coaltree import Tree, metrics
 from tests.reference import scores as reference
 from tests.reference.trees import caterpillar, random_tree, trees
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -90,6 +91,39 @@ print(json.dumps([sum(1 for s in used if s.cache_hits), sum(1 for s in used if s
     hits, misses, used = run_python(code, tmp_path, NUMBA_CACHE_DIR=cache)
     assert hits == used >= 4
     assert misses == 0
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_kernels_follow_edits_of_what_they_import(tmp_path):
+    """Of a function in another file, and of the name of a NamedTuple that an old cache has stored."""
+    package = Path(ct.__file__).parent
+    copy = shutil.copytree(package, tmp_path / "coaltree", ignore=shutil.ignore_patterns("__pycache__"))
+    code = """
+import json
+import numpy as np
+import coaltree as ct
+from coaltree.inference.moves.mutable_tree import make_chain, recompute
+state = make_chain(ct.Tree([[0, 1]], [1.0]), np.array([[0.0], [2.0]]), np.zeros(2))
+print(json.dumps([state.log_joint[0], bool(recompute.stats.cache_hits)]))
+"""
+
+    def edit(old, new):
+        for file in copy.rglob("*.py"):
+            text = file.read_text(encoding="utf-8")
+            if old in text:
+                file.write_text(text.replace(old, new), encoding="utf-8")
+
+    def log_joint():
+        return run_python(code, tmp_path, PYTHONPATH=str(tmp_path), NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+
+    value, cached = log_joint()
+    assert not cached
+    assert log_joint() == [value, True]
+    edit("return (sum_0 + sum_1)", "return 2.0 * (sum_0 + sum_1)")  # the squared distance, in model/messages.py
+    assert log_joint() == [pytest.approx(value - 1.0), False]  # ε/2v is 8/4 instead of 4/4
+    edit("Others", "Remaining")
+    assert log_joint() == [pytest.approx(value - 1.0), False]
 
 
 def test_public_names():

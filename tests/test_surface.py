@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import re
 
 import numpy as np
 import pytest
@@ -41,6 +42,25 @@ def test_the_page_tells_a_change(monkeypatch):
         assert surface.text() != page
     monkeypatch.setattr(ct, "log_prior", lambda tree, temperature=1.0: 0.0)
     assert surface.text() != page
+
+
+def test_guides_use_what_is_promised():
+    """README, pages, examples and figures import nothing else."""
+    root = surface.PAGE.parents[2]
+    texts = [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("docs/figures/*.py"), *root.glob("examples/*.py")]
+    allowed = {f"coaltree.{module}": set(names) for module, names in surface.GUIDES.items()}
+    for module in ("coaltree", *(f"coaltree.{name}" for name in surface.MODULES)):
+        allowed[module] = {*surface.promised(importlib.import_module(module)), *surface.MODULES}
+    allowed["coaltree.model"] = {"gig"}
+    for module, names in surface.GUIDES.items():
+        assert all(hasattr(importlib.import_module(f"coaltree.{module}"), name) for name in names)
+    found = 0
+    for path in texts:
+        for module, names in re.findall(r"from (coaltree[.\w]*) import (\([^)]*\)|[^#\n]*)", path.read_text("utf-8")):
+            found += 1
+            extra = set(re.findall(r"\w+", names)) - allowed.get(module, set())
+            assert not extra, f"{path.name}: {module} promises no {', '.join(sorted(extra))}"
+    assert found > 20
 
 
 def test_arguments_are_named_beyond_the_first_two():

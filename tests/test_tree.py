@@ -12,7 +12,7 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 import coaltree.tree
-from coaltree.tree import Tree
+from coaltree import Tree
 from tests.reference import trees as reference
 from tests.reference.trees import NAMES, caterpillar, random_tree, trees
 

@@ -50,7 +50,8 @@ def draw_tree(now: Unknowns, X: Floats, method: str, n_particles: int, rng: np.r
         now.tree, distances, d, now.leaf_noise, method=method, n_particles=n_particles, rng=rng
     )
     schedule = whole_tree.Schedule(regrafts=min(n, MOST_REGRAFTS))
-    return now._replace(tree=whole_tree.sweep(tree, rows, now.leaf_noise, 1, rng, schedule=schedule)[0])
+    moved = whole_tree.trace(tree, rows, now.leaf_noise, 1, rng, schedule=schedule)
+    return now._replace(tree=ct.Tree(moved.children[0], moved.times[0], tree.names))
 
 
 def iterations(

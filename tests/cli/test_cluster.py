@@ -199,6 +199,26 @@ def test_bad_input_leaves_nothing(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "t.csv"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "flags", "in_python", "in_shell"),
+    [
+        ({"id_column": "z"}, ("--id-column", "z"), "`id_column` 'z' is not", "--id-column 'z' is not"),
+        ({"drop": ["z"]}, ("--drop", "z"), "`drop` names 'z'", "--drop names 'z'"),
+        ({"n_clusters": 99}, ("--n-clusters", "99"), "`n_clusters` 99 is more", "--n-clusters 99 is more"),
+        ({}, (), "with `overwrite=True`", "with --overwrite"),
+    ],
+)
+def test_messages_name_what_the_caller_gave(settings, flags, in_python, in_shell, tmp_path, run):
+    write_table(tmp_path / "t.csv")
+    out = tmp_path / "out" if settings else run[0]
+    with pytest.raises(ct.CoaltreeError) as caught:
+        ct.results.cluster(tmp_path / "t.csv", out, **settings)
+    assert in_python in str(caught.value)
+    result = invoke("cluster", tmp_path / "t.csv", "--out", out, *flags)
+    assert result.exit_code == 2
+    assert in_shell in result.text
+
+
 def test_existing_folders(tmp_path, run):
     write_table(tmp_path / "t.csv")
     mine = tmp_path / "mine"

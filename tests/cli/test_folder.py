@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from coaltree.results.folder import SUMMARY, FolderError, replaced_folder
+from coaltree.results import FolderError
+from coaltree.results.folder import SUMMARY, replaced_folder
 
 COMMAND = "coaltree something"
 

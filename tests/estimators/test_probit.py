@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from coaltree.estimators.probit import CoalescentProbit
+from coaltree import CoalescentProbit
 
 QUICK = {"n_iter": 20, "burn_in": 10, "n_chains": 1, "random_state": 0}
 

@@ -2,7 +2,7 @@
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from coaltree.estimators.clustering import CoalescentClustering
+from coaltree import CoalescentClustering
 
 
 @parametrize_with_checks([CoalescentClustering(n_iter=2, burn_in=1, n_particles=3)])

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 import coaltree as ct
-from coaltree.inference.moves.refine import refine
+from coaltree import refine
 from tests.seeds import seed
 
 USPS = Path("/work/shared/data/usps.npz")

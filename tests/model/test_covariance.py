@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from coaltree import Tree, sample_data
 from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, PooledWishart, Spherical, as_family
-from coaltree.model.diffusion import log_likelihood, sample_data, scatter, whiten
+from coaltree.model.diffusion import log_likelihood, scatter, whiten
 from coaltree.model.family import CovarianceFamily
-from coaltree.tree import Tree
 from tests.model.invariance import LIMIT, drift, rank_p_value, simulate, stream
 from tests.seeds import seed
 

@@ -27,8 +27,7 @@ from papers.henao_lucas.records.run import (
 )
 
 import coaltree as ct
-from coaltree.records.outcomes import load_outcomes
-from coaltree.records.simulate import simulate_cohort
+from coaltree.records import load_outcomes, simulate_cohort
 from coaltree.regression.comparison import Comparison
 from tests.papers.real_data import real_data
 

@@ -7,9 +7,9 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba
 
+from coaltree import Tree
 from coaltree.plots import PALETTE, plot_dendrogram
 from coaltree.plots.collapse import collapse, open_clades
-from coaltree.tree import Tree
 from tests.reference.trees import caterpillar, leaves_below, random_tree
 
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 import coaltree as ct
 from coaltree.plots import plot_ari_curve, plot_traces
-from coaltree.posterior.diagnostics import effective_sample_size
+from coaltree.posterior.diagnostics import effective_size
 
 
 @pytest.fixture(autouse=True)
@@ -41,12 +41,12 @@ def test_traces():
         "constant": np.ones(60),
     }
     panels = plot_traces(trace, burn_in=10)
-    lowest = effective_sample_size(trace["many"][0, 10:].reshape(50, -1)[:, :12]).min()
+    lowest = effective_size(trace["many"][:, 10:].reshape(1, 50, -1)[..., :12]).min()
     assert len(panels) == 4
     assert [len(ax.lines) for ax in panels] == [1, 12, 2, 1]
     np.testing.assert_array_equal(panels[0].lines[0].get_ydata(), trace["a"])
     assert panels[0].get_title("left") == "a"
-    assert panels[0].get_title("right") == f"ESS {effective_sample_size(trace['a'][10:]):.0f} of 50"
+    assert panels[0].get_title("right") == f"ESS {effective_size(trace['a'][None, 10:]):.0f} of 50"
     assert panels[1].get_title("right") == f"lowest ESS {lowest:.0f} of 50"
     assert panels[2].get_title("right").endswith("of 100")
     assert panels[3].get_title("right") == "ESS unknown"

@@ -11,9 +11,9 @@ import pytest
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_rgba
 
+from coaltree import Tree
 from coaltree.plots import PALETTE, plot_dendrogram, plot_densitree
 from coaltree.plots.layout import FAINT, INK, ladderised_order, node_places
-from coaltree.tree import Tree
 from tests.reference.posteriors import make_posterior, noisy_posterior
 from tests.reference.trees import caterpillar, random_tree
 

@@ -12,8 +12,8 @@ import pytest
 from matplotlib.collections import LineCollection, PathCollection
 
 import coaltree as ct
+from coaltree.plots import plot_auc, plot_calibration, plot_node_models, plot_outcome_tree
 from coaltree.plots.layout import ladderised_order
-from coaltree.plots.regression import plot_auc, plot_calibration, plot_node_models, plot_outcome_tree
 from coaltree.regression.comparison import Comparison
 
 NAMES = [f"outcome with a long name, number {j}" for j in range(21)]

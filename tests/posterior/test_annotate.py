@@ -1,10 +1,12 @@
 """Annotated trees: the numbers by hand, and read by others."""
 
+import re
+
 import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.posterior.annotate import clade_notes, to_annotated_newick, to_annotated_nexus
+from coaltree.posterior.annotate import to_annotated_newick, to_annotated_nexus
 from coaltree.posterior.clades import shortest_intervals
 
 TREES = [
@@ -23,15 +25,20 @@ POSTERIOR = ct.TreePosterior(
 )
 
 
+def notes_of(tree, level=0.95):
+    """The comments at the merges, in the order in which the text closes them."""
+    return re.findall(r"\[(&(?:posterior|height)[^]]*)\]", to_annotated_nexus(POSTERIOR, tree, level))
+
+
 def test_notes_by_hand():
-    first, root = clade_notes(POSTERIOR, TREES[0], level=0.5)
+    first, root = notes_of(TREES[0], level=0.5)
     # Weights ½, ¼, ¼ are worth 8/3 trees: Beta(3, 5/3) has the standard deviation √(5 / (14/3)² / (17/3)).
     assert first == (
         "&posterior=0.75,posterior_error=0.2,height=1,height_mean=1.33333,height_median=1,height_50%_HPD={1,1}"
     )
     assert root == "&posterior=1,posterior_error=0,height=4,height_mean=5.5,height_median=4,height_50%_HPD={4,4}"
     unknown = ct.Tree([[0, 2], [1, 3]], [1.0, 2.0])
-    assert clade_notes(POSTERIOR, unknown)[0] == "&posterior=0,posterior_error=0.17,height=1"
+    assert notes_of(unknown)[0] == "&posterior=0,posterior_error=0.17,height=1"
 
 
 @pytest.mark.parametrize("level", [0.3, 0.8, 0.95])
@@ -73,7 +80,7 @@ def test_we_read_them_too():
 
 def test_bad_input():
     with pytest.raises(ValueError, match="level must be between 0 and 1"):
-        clade_notes(POSTERIOR, TREES[0], level=1.0)
+        to_annotated_nexus(POSTERIOR, TREES[0], level=1.0)
     with pytest.raises(ValueError, match="notes must be 2 texts"):
         ct.formats.to_newick(TREES[0], notes=["x"])
     with pytest.raises(ValueError, match="one sequence per tree"):

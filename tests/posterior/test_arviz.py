@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.posterior.diagnostics import effective_sample_size, to_arviz
+from coaltree.posterior.diagnostics import effective_size, to_arviz
 
 has_arviz = pytest.mark.skipif(importlib.util.find_spec("arviz") is None, reason="ArviZ is not installed")
 RNG = np.random.default_rng(0)
@@ -42,7 +42,7 @@ def test_effective_sample_sizes_agree():
     for k in range(1, 4000):
         chain[k] = 0.8 * chain[k - 1] + noise[k]
     theirs = float(arviz.ess(to_arviz({"x": chain[None]}), method="bulk")["x"])
-    assert effective_sample_size(chain) == pytest.approx(theirs, rel=0.02)
+    assert effective_size(chain[None]) == pytest.approx(theirs, rel=0.02)
 
 
 @has_arviz

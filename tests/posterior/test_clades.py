@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from coaltree import Tree
 from coaltree.posterior import clades
-from coaltree.tree import Tree
 from tests.reference import posteriors as reference
 from tests.reference.posteriors import noisy_posterior, unrelated_posterior
 from tests.reference.trees import random_tree

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from coaltree import memory
+from coaltree import Tree, memory
 from coaltree.posterior import clades
-from coaltree.tree import Tree
 from tests.reference import posteriors as reference
 from tests.reference.posteriors import make_posterior, noisy_posterior, unrelated_posterior
 from tests.reference.trees import caterpillar, random_tree

@@ -11,10 +11,8 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree.posterior.ensemble
-from coaltree import storage
+from coaltree import Tree, TreePosterior, storage
 from coaltree.model.covariance import Spherical
-from coaltree.posterior.ensemble import TreePosterior
-from coaltree.tree import Tree
 from tests.reference import posteriors as reference
 from tests.reference.posteriors import make_posterior, noisy_posterior, unrelated_posterior
 from tests.reference.trees import caterpillar, random_tree

@@ -15,6 +15,7 @@ from coaltree.inference.moves.row_noise import Tails
 from coaltree.inference.predictive import loo, predict
 from coaltree.inference.predictive.locate import Given
 from coaltree.inference.predictive.loo import LeaveOneOut, compare, describe, hold_out, leave_one_out, stack
+from tests.reference.posteriors import make_posterior
 from tests.seeds import seed
 
 
@@ -38,7 +39,8 @@ def test_mass_of_a_leaf_is_the_density_of_a_new_point(n, d):
     for i in range(n):
         hold_out(make_chain(tree, X, noise), np.array([i]), noise[i : i + 1], np.zeros(1), found[i : i + 1])
         rest = np.delete(np.arange(n), i)
-        fit = predict.make_fit(_single(without(tree, i)), X[rest], np.ones((1, d)), noise[rest][None], noise[i : i + 1])
+        alone = make_posterior([without(tree, i)], [1.0])
+        fit = predict.make_fit(alone, X[rest], np.ones((1, d)), noise[rest][None], noise[i : i + 1])
         expected = predict.log_predictive(fit, X[i : i + 1])[0]
         assert found[i] - 0.5 * d * math.log(2 * math.pi) == pytest.approx(expected, abs=2e-4)
     # Held out one after the other in one go, nothing is left changed.
@@ -48,17 +50,6 @@ def test_mass_of_a_leaf_is_the_density_of_a_new_point(n, d):
     at_once = np.empty(n)
     hold_out(make_chain(tree, X, np.full(n, 0.1)), np.arange(n), np.array([0.1]), np.zeros(1), at_once)
     np.testing.assert_allclose(at_once, together, rtol=1e-9)
-
-
-def _single(tree):
-    return ct.TreePosterior(
-        children=tree.children[None],
-        times=tree.times[None],
-        weights=np.ones(1),
-        log_evidence=math.nan,
-        log_joint=np.zeros(1),
-        ess_per_step=np.ones(tree.n_leaves - 1),
-    )
 
 
 def test_noise_of_its_own_is_summed_out():
@@ -231,4 +222,4 @@ def test_two_complete_rows_are_needed():
     X[0] = 1.0
     tree = ct.sample_tree(4, random_state=0)
     with pytest.raises(ValueError, match="two rows"):
-        leave_one_out(_single(tree), X, np.ones((1, 2)), np.full((1, 4), 0.1))
+        leave_one_out(make_posterior([tree], [1.0]), X, np.ones((1, 2)), np.full((1, 4), 0.1))

@@ -9,7 +9,7 @@ import coaltree as ct
 from coaltree.inference.neighbors import nearest_to
 from coaltree.inference.predictive import locate, near, predict
 from coaltree.inference.predictive.mass import make_sites
-from coaltree.posterior.ensemble import TreePosterior
+from tests.reference.posteriors import make_posterior
 from tests.seeds import seed
 
 PHI = np.array([[1.0, 0.4, 0.1], [0.4, 2.0, -0.3], [0.1, -0.3, 0.5]])
@@ -46,14 +46,7 @@ def held_out(n, covariance, noise, n_new=40, number=0):
 
 
 def fit_to(trees, X, covariance, noise):
-    posterior = TreePosterior(
-        children=[tree.children for tree in trees],
-        times=[tree.times for tree in trees],
-        weights=np.full(len(trees), 1 / len(trees)),
-        log_evidence=0.0,
-        log_joint=np.zeros(len(trees)),
-        ess_per_step=np.ones(len(X) - 1),
-    )
+    posterior = make_posterior(trees, np.full(len(trees), 1 / len(trees)))
     return predict.make_fit(posterior, X, np.asarray(covariance)[None], np.full((1, len(X)), noise))
 
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from coaltree import memory
+from coaltree import Tree, memory
 from coaltree.posterior import coclustering
-from coaltree.tree import Tree
 from tests.reference.posteriors import make_posterior, noisy_posterior
 from tests.reference.trees import caterpillar, leaves_below, random_tree
 

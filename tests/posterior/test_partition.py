@@ -8,7 +8,7 @@ from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 import coaltree as ct
-from coaltree.inference.greedy.build import greedy_tree
+from coaltree import greedy_tree
 from coaltree.posterior import partition
 from coaltree.posterior.hierarchy import hierarchy_of_one, make_hierarchy
 from coaltree.posterior.partition import LEAST, LEAST_OF_ONE, cluster_probability, score_clusters

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 import coaltree as ct
+from coaltree import Tree, TreePosterior
 from coaltree.inference.moves import whole_tree
 from coaltree.metrics import robinson_foulds
 from coaltree.posterior import point
-from coaltree.posterior.ensemble import TreePosterior
-from coaltree.tree import Tree
 from tests.reference import point as reference
 from tests.reference.posteriors import clades_of, log_credibility, make_posterior, noisy_posterior, support
 from tests.reference.trees import caterpillar, random_tree

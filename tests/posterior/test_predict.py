@@ -8,9 +8,9 @@ from scipy.spatial.distance import cdist
 import coaltree as ct
 from coaltree.inference.predictive import predict
 from coaltree.inference.predictive.mass import lay_grid, make_sites, weigh_edges
-from coaltree.posterior.ensemble import TreePosterior
 from tests.reference.exact import exact_posterior
 from tests.reference.places import edge_masses
+from tests.reference.posteriors import make_posterior
 from tests.seeds import seed
 
 PHI = np.array([[1.0, 0.4, 0.1], [0.4, 2.0, -0.3], [0.1, -0.3, 0.5]])
@@ -23,14 +23,7 @@ def simulate(n, covariance, leaf_noise, number):
 
 
 def one_tree(tree):
-    return TreePosterior(
-        children=[tree.children],
-        times=[tree.times],
-        weights=[1.0],
-        log_evidence=0.0,
-        log_joint=[0.0],
-        ess_per_step=np.ones(tree.n_leaves - 1),
-    )
+    return make_posterior([tree], [1.0])
 
 
 def masses_of(tree, X, noise, points, new_noise):
@@ -91,14 +84,7 @@ def test_predictive_density_is_the_ratio_of_evidences(d, noise):
     u = 3.4 * (nodes + 1) / 2
     trees = [ct.Tree([[0, 1]], [t]) for t in u**3]
     mass = np.exp([ct.log_joint(tree, X, leaf_noise=noise) for tree in trees]) * 3 * u**2 * weights
-    posterior = TreePosterior(
-        children=[tree.children for tree in trees],
-        times=[tree.times for tree in trees],
-        weights=mass / mass.sum(),
-        log_evidence=0.0,
-        log_joint=np.zeros(80),
-        ess_per_step=[80.0],
-    )
+    posterior = make_posterior(trees, mass / mass.sum())
     fit = predict.make_fit(posterior, X, np.ones((1, d)), np.full((1, 2), noise))
     expected = log_ratio_of_evidences(X, point, noise)
     assert predict.log_predictive(fit, point[None])[0] == pytest.approx(expected, abs=2e-6)
@@ -190,14 +176,7 @@ def test_every_tree_goes_with_its_own_draw(fitted, diagonal):
     scales, noises = np.array([0.5, 1.0, 3.0]), np.array([0.02, 0.1, 0.3])[:, None] * np.ones(32)
     covariances = scales[:, None] * np.diag(PHI) if diagonal else scales[:, None, None] * PHI
     trees = [fit.posterior[m] for m in range(3)]
-    together = TreePosterior(
-        children=[tree.children for tree in trees],
-        times=[tree.times for tree in trees],
-        weights=[0.5, 0.3, 0.2],
-        log_evidence=0.0,
-        log_joint=np.zeros(3),
-        ess_per_step=np.ones(31),
-    )
+    together = make_posterior(trees, [0.5, 0.3, 0.2])
     whole = predict.make_fit(together, fit.X, covariances, noises)
     alone = [
         predict.make_fit(one_tree(tree), fit.X, scale * (np.diag(np.diag(PHI)) if diagonal else PHI)[None], noise[None])

@@ -22,6 +22,7 @@ from tests.properties.strategies import (
     tables,
     trees,
 )
+from tests.reference.posteriors import make_posterior
 
 rows = st.integers(2, 7)
 likely = st.one_of(tables(rows, st.integers(1, 3)), tables(rows, st.integers(1, 3), wild=False))
@@ -113,15 +114,7 @@ def test_learn_posterior(data, X):
 def test_what_a_posterior_says(data, tree):
     n_trees = data.draw(st.integers(1, 4))
     raw = np.random.default_rng(data.draw(st.integers(0, 99))).random(n_trees) + 1e-3
-    post = ct.TreePosterior(
-        children=np.repeat(tree.children[None], n_trees, axis=0),
-        times=np.repeat(tree.times[None], n_trees, axis=0),
-        weights=raw / raw.sum(),
-        log_evidence=0.0,
-        log_joint=np.zeros(n_trees),
-        ess_per_step=np.ones(tree.n_leaves - 1),
-        names=tree.names,
-    )
+    post = make_posterior([tree] * n_trees, raw / raw.sum())
     check_posterior(post)
     found = outcome(post.coclustering, data.draw(counts))
     assert isinstance(found, Refused) or is_finite(found)

@@ -4,8 +4,7 @@ import pytest
 pytest.importorskip("ibis", reason="the extra `records` is not installed")
 pytest.importorskip("meds", reason="the extra `records` is not installed")
 
-from coaltree.records.engine import open_events
-from coaltree.records.simulate import simulate_cohort
+from coaltree.records import open_events, simulate_cohort
 from tests.seeds import seed
 
 N_SUBJECTS = 400

@@ -8,13 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from coaltree.cli import app
-from coaltree.records.bundle import TravellingModel, apply_model
-from coaltree.records.config import PROBIT, load_config
+from coaltree.records import CodeFactors, RecordsError, TravellingModel, apply_model, load_config, simulate_cohort
+from coaltree.records.config import PROBIT
 from coaltree.records.dataset import prepare_data
-from coaltree.records.errors import RecordsError
 from coaltree.records.evaluation import fit_all
-from coaltree.records.factors import CodeFactors
-from coaltree.records.simulate import simulate_cohort
 from tests.records.test_cohort import planted
 from tests.records.test_study import CONFIG
 from tests.seeds import seed

@@ -4,13 +4,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from coaltree.records.cohort import CohortRule, as_day, build_cohort
-from coaltree.records.engine import connect, memory_table, open_events
-from coaltree.records.errors import RecordsError
-from coaltree.records.factors import CodeFactors
-from coaltree.records.features import Counts, count_codes
-from coaltree.records.labels import build_labels, write_labels
-from coaltree.records.outcomes import load_outcomes
+from coaltree.records import (
+    CodeFactors,
+    CohortRule,
+    Counts,
+    RecordsError,
+    build_cohort,
+    build_labels,
+    connect,
+    count_codes,
+    load_outcomes,
+    open_events,
+    write_labels,
+)
+from coaltree.records.cohort import as_day
+from coaltree.records.engine import memory_table
 from coaltree.records.privacy import attrition_table, shown_count
 
 OUTCOMES = load_outcomes(keys=["death", "stroke"])

@@ -1,7 +1,6 @@
 import pytest
 
-from coaltree.records.config import load_config
-from coaltree.records.errors import RecordsError
+from coaltree.records import RecordsError, load_config
 from coaltree.records.evaluation import _settings
 
 MINIMAL = '[data]\npath = "events"\n[cohort]\nthresholds = ["2009-01-01", "2010-01-01"]\n'

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from coaltree.records.cost import Costs, cost_curves, load_prices, mean_cumulative, node_separation
-from coaltree.records.errors import RecordsError
+from coaltree.records import RecordsError, cost_curves, load_prices, mean_cumulative, node_separation
+from coaltree.records.cost import Costs
 from tests.seeds import seed
 
 N_DAYS = 60

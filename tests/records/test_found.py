@@ -10,16 +10,21 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from coaltree.records.cohort import build_cohort
-from coaltree.records.config import load_config
+from coaltree.records import (
+    RecordsError,
+    build_cohort,
+    build_labels,
+    connect,
+    import_meds,
+    import_omop,
+    load_config,
+    load_outcomes,
+    open_events,
+    write_labels,
+)
 from coaltree.records.dataset import prepare_data, read_thresholds
-from coaltree.records.engine import connect, open_events
-from coaltree.records.errors import RecordsError
 from coaltree.records.importer import import_summary
-from coaltree.records.labels import build_labels, write_labels
-from coaltree.records.omop import import_omop
-from coaltree.records.outcomes import load_outcomes
-from coaltree.records.sources import import_meds, read_splits
+from coaltree.records.sources import read_splits
 from tests.records.test_import import read, write_meds
 
 

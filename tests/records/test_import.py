@@ -7,11 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coaltree.records.engine import connect
-from coaltree.records.errors import RecordsError
+from coaltree.records import RecordsError, connect, import_csv, import_meds, import_omop, import_synpuf
 from coaltree.records.importer import import_summary
-from coaltree.records.omop import import_omop
-from coaltree.records.sources import import_csv, import_meds, import_synpuf
 
 
 def read(folder):

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from coaltree.records import RecordsError, load_outcomes
 from coaltree.records.codes import normalise, split
-from coaltree.records.errors import RecordsError
 from coaltree.records.generator import ALSO, BILLING, COMPLICATIONS, DECOYS, DIABETES, OUTCOME_CODES, spellings
-from coaltree.records.outcomes import SHIPPED, load_outcomes, read_definition
+from coaltree.records.outcomes import SHIPPED, read_definition
 
 
 def meaning(code):

@@ -5,12 +5,10 @@ import datetime
 import numpy as np
 import pytest
 
-from coaltree.records.cohort import ALWAYS, NEVER, CohortRule, build_cohort, find_data_end, make_periods
-from coaltree.records.config import load_config
+from coaltree.records import CohortRule, RecordsError, build_cohort, count_codes, load_config, open_events
+from coaltree.records.cohort import ALWAYS, NEVER, find_data_end, make_periods
 from coaltree.records.dataset import index_days, prepare_data, read_thresholds
-from coaltree.records.engine import open_events
-from coaltree.records.errors import RecordsError
-from coaltree.records.features import count_codes, find_sex, measured_values
+from coaltree.records.features import find_sex, measured_values
 from tests.records import patients
 from tests.records.patients import PATIENTS, check_patients, rows_of, write_meds
 

@@ -2,10 +2,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from coaltree.records.errors import RecordsError
+from coaltree import Tree
+from coaltree.records import RecordsError, simulate_cohort
 from coaltree.records.generator import OUTCOME_CODES, draw_model
-from coaltree.records.simulate import code_list, draw_shard, simulate_cohort
-from coaltree.tree import Tree
+from coaltree.records.simulate import code_list, draw_shard
 from tests.seeds import seed
 
 

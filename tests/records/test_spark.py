@@ -5,15 +5,20 @@ import shutil
 import numpy as np
 import pytest
 
-from coaltree.records.cohort import build_cohort
-from coaltree.records.config import load_config
-from coaltree.records.cost import future_costs
+from coaltree.records import (
+    RecordsError,
+    build_cohort,
+    build_labels,
+    connect,
+    count_codes,
+    future_costs,
+    load_config,
+    load_outcomes,
+    open_events,
+    open_table,
+)
 from coaltree.records.dataset import prepare_data
-from coaltree.records.engine import connect, open_events, open_table
-from coaltree.records.errors import RecordsError
-from coaltree.records.features import count_codes, find_sex, measured_values
-from coaltree.records.labels import build_labels
-from coaltree.records.outcomes import load_outcomes
+from coaltree.records.features import find_sex, measured_values
 from tests.records import patients
 from tests.records.patients import PATIENTS, check_patients, rows_of, write_meds
 

@@ -8,9 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coaltree.cli import app
-from coaltree.records import evaluation
-from coaltree.records.config import load_config
-from coaltree.records.study import run_study
+from coaltree.records import evaluation, load_config, run_study
 
 CONFIG = """
 seed = 3

@@ -5,13 +5,17 @@ import datetime
 import numpy as np
 import pytest
 
+from coaltree.records import (
+    CohortRule,
+    build_cohort,
+    build_labels,
+    count_codes,
+    future_costs,
+    load_outcomes,
+    load_prices,
+)
 from coaltree.records.codes import normalise
-from coaltree.records.cohort import CohortRule, build_cohort
-from coaltree.records.cost import future_costs, load_prices
-from coaltree.records.features import count_codes
 from coaltree.records.generator import ALSO, COMPLICATIONS, DIABETES, OUTCOME_CODES
-from coaltree.records.labels import build_labels
-from coaltree.records.outcomes import load_outcomes
 from coaltree.records.simulate import THRESHOLDS
 from tests.reference.records import study
 

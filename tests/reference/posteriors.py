@@ -8,7 +8,7 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage
 
 import coaltree as ct
-from coaltree.posterior.ensemble import TreePosterior
+from coaltree import TreePosterior
 from tests.reference.trees import leaves_below, random_tree
 
 

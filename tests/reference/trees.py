@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from coaltree.tree import Tree
+from coaltree import Tree
 
 
 def leaves_below(tree, node):

@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from coaltree import storage
-from coaltree.estimators.probit import CoalescentProbit
+from coaltree import CoalescentProbit, storage
 from coaltree.regression import forest
 from coaltree.regression.model_file import KIND
 from tests.seeds import seed

@@ -6,7 +6,7 @@ from scipy.special import expit, logit, ndtr
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LogisticRegression
 
-from coaltree.estimators.probit import CoalescentProbit
+from coaltree import CoalescentProbit
 from coaltree.regression import forest, penalised, stacking
 from coaltree.regression.folds import stratified_folds
 from coaltree.regression.forest import grow_forest

@@ -9,8 +9,8 @@ from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.keys import Keys
 
 import coaltree as ct
+from coaltree import TreePosterior
 from coaltree.plots.collapse import collapse
-from coaltree.posterior.ensemble import TreePosterior
 from coaltree.report import tree_data
 from coaltree.report.clustering import ClusteringResult, clustering_page
 from tests.reference.posteriors import make_posterior, shaken_posterior

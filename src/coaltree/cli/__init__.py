@@ -45,6 +45,7 @@ def _options(
 
 @app.command(name="demo")
 def _demo(
+    context: typer.Context,
     out: Annotated[Path, typer.Option(help="Folder to write; replaced if an earlier demo made it.")] = Path(
         "coaltree-demo"
     ),
@@ -52,7 +53,7 @@ def _demo(
     seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same files.")] = 0,
 ) -> None:
     """Sample the trees of 30 iris flowers, draw them and say which branches to trust."""
-    with told("--out"):
+    with told("--out", context):
         summary = demo(out, n_particles=particles, random_state=seed, verbose=1)
     for heading, table in describe(summary):
         typer.secho(f"\n{heading}", bold=True)
@@ -133,7 +134,7 @@ def _cluster(
     ] = False,
 ) -> None:
     """Cluster the rows of a table: posterior trees, clusters, and a page that tells what to believe."""
-    with told("table"):
+    with told("table", context):
         found = cluster(
             table,
             out,

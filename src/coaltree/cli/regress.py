@@ -73,7 +73,7 @@ def _regress(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--baselines") from error
     try:
-        with told("--features, --outcomes"):
+        with told("--features, --outcomes", context):
             found = regress(
                 features,
                 outcomes,
@@ -109,6 +109,7 @@ def _regress(
 
 @app.command(name="predict")
 def _predict(
+    context: typer.Context,
     model: Annotated[Path, typer.Argument(help="The model.npz of an earlier `coaltree regress`.")],
     table: Annotated[Path, typer.Argument(help="New rows, with the columns that the model needs.")],
     out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("predicted.csv"),
@@ -116,6 +117,6 @@ def _predict(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
 ) -> None:
     """Predict new rows with a saved model: probabilities and their posterior deviations."""
-    with told("model, table"):
+    with told("model, table", context):
         n_rows, n_outcomes = predict(model, table, out, id_column=id_column, overwrite=overwrite)
     typer.echo(f"Wrote {out}: {n_rows:,} rows, {n_outcomes:,} outcomes.")

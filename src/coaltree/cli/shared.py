@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,18 +12,31 @@ import typer
 
 from coaltree.errors import FolderError, TableError
 
+# Arguments of Python whose options have other names.
+_OPTIONS = {"n_folds": "folds", "n_iter": "iterations"}
+
+
+def in_options(message: str, context: typer.Context) -> str:
+    """Name options where a message of the library names its arguments: `drop`, or `overwrite=True`."""
+    known = {str(each.name): each for each in context.command.params}
+
+    def option(found: re.Match[str]) -> str:
+        parameter = known.get(_OPTIONS.get(found[1], found[1]))
+        if parameter is None or parameter.param_type_name == "argument":
+            return found[0]
+        return (parameter.secondary_opts if found[2] == "False" else parameter.opts)[0]
+
+    return re.sub(r"`(\w+)(?:=(True|False))?`", option, message)
+
 
 @contextmanager
-def told(tables: str) -> Iterator[None]:
-    """Report errors with the option they concern, `tables` if it is a table."""
+def told(tables: str, context: typer.Context) -> Iterator[None]:
+    """Report errors with the option they concern, `tables` if it is a table, in the words of the command."""
     try:
         yield
-    except FolderError as error:
-        raise typer.BadParameter(str(error), param_hint="--out") from error
-    except TableError as error:
-        raise typer.BadParameter(str(error), param_hint=tables) from error
     except ValueError as error:  # the library names the argument and the fix
-        raise typer.BadParameter(str(error)) from error
+        hint = "--out" if isinstance(error, FolderError) else tables if isinstance(error, TableError) else None
+        raise typer.BadParameter(in_options(str(error), context), param_hint=hint) from error
 
 
 def check_jobs(jobs: int) -> int:

@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 from coaltree._arrays import Floats, Ints, SmallInts
 from coaltree._compile import inline, kernel
 from coaltree.errors import InputError
+from coaltree.model.messages import squared_distance
 
 Nodes = SmallInts
 
@@ -39,22 +40,6 @@ CANCELLED = 1e-9
 # The descent: trees to start from, spare neighbours to search with, and the share of changes at which it stops.
 TREES, SPARE = 8, 4
 ROUNDS, ENOUGH = 12, 0.01
-
-
-@inline
-def squared(rows: Floats, i: int, j: int) -> float:
-    """ε between two rows; four partial sums, so that additions need not wait for each other."""
-    d = rows.shape[1]
-    a = b = c = e = 0.0
-    whole = d - d % 4
-    for k in range(0, whole, 4):
-        a += (rows[i, k] - rows[j, k]) ** 2
-        b += (rows[i, k + 1] - rows[j, k + 1]) ** 2
-        c += (rows[i, k + 2] - rows[j, k + 2]) ** 2
-        e += (rows[i, k + 3] - rows[j, k + 3]) ** 2
-    for k in range(whole, d):
-        a += (rows[i, k] - rows[j, k]) ** 2
-    return (a + b) + (c + e)
 
 
 @inline
@@ -76,7 +61,7 @@ def measure(rows: Floats, found: Ints, out: Nodes, out_eps: Floats) -> None:
     for i in range(len(rows)):
         for k in range(found.shape[1]):
             if found[i, k] != i:
-                insert(out[i], out_eps[i], found[i, k], squared(rows, i, int(found[i, k])))
+                insert(out[i], out_eps[i], found[i, k], squared_distance(rows, i, rows, int(found[i, k])))
 
 
 @kernel
@@ -99,7 +84,7 @@ def scan(rows: Floats, which: Ints, out: Nodes, out_eps: Floats) -> None:
         out_eps[i] = math.inf
         for j in range(len(rows)):
             if j != i:
-                insert(out[i], out_eps[i], j, squared(rows, i, j))
+                insert(out[i], out_eps[i], j, squared_distance(rows, i, rows, j))
 
 
 def by_brute_force(rows: Floats, k: int) -> tuple[Nodes, Floats]:
@@ -170,7 +155,7 @@ def has(ids: Nodes, j: int) -> bool:
 @inline
 def offer(rows: Floats, near: Nodes, eps: Floats, fresh: Nodes, i: int, j: int) -> int:
     """Try two rows as neighbours of each other; how many lists have changed."""
-    e = squared(rows, i, j)
+    e = squared_distance(rows, i, rows, j)
     changed = 0
     for one, other in ((i, j), (j, i)):
         if e < eps[one, -1] and not has(near[one], other):

@@ -133,20 +133,30 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Spherical(Linear):
-    """Φ = φ I with φ ~ IG(shape, scale). With missing entries, m may be (d,): the contrasts in each column.
-
-    Draws and marginal likelihood can be restricted to φ ≥ `least`, and the likelihood raised to a `power`.
-    """
+class _Variances(Linear):
+    """One variance or more, each ~ IG(shape, scale)."""
 
     shape: float = DEFAULT_SHAPE
     scale: float = DEFAULT_SCALE
-    value = "variance"
     diagonal_only = True
 
     def __post_init__(self) -> None:
         check_positive(self.shape, "shape")
         check_positive(self.scale, "scale")
+
+    def log_prior(self, state: State) -> float:
+        """Log density of φ."""
+        return log_inverse_gamma(state.values[self.value], self.shape, self.scale)
+
+
+@dataclass(frozen=True)
+class Spherical(_Variances):
+    """Φ = φ I with φ ~ IG(shape, scale). With missing entries, m may be (d,): the contrasts in each column.
+
+    Draws and marginal likelihood can be restricted to φ ≥ `least`, and the likelihood raised to a `power`.
+    """
+
+    value = "variance"
 
     def n_free(self, d: int) -> int:
         """One."""
@@ -183,30 +193,19 @@ class Spherical(Linear):
 
         return integrate_columns(unchanged, log_marginal, partial(self.update, state))
 
-    def log_prior(self, state: State) -> float:
-        """Log density of φ."""
-        return log_inverse_gamma(state.values["variance"], self.shape, self.scale)
-
     def sample_prior(self, d: int, rng: np.random.Generator) -> State:
         """Draw φ."""
         return self.from_values({"variance": sample_inverse_gamma(self.shape, self.scale, rng)}, d)
 
 
 @dataclass(frozen=True)
-class Diagonal(Linear):
+class Diagonal(_Variances):
     """Φ = diag(φ), φ_j ~ IG(shape, scale) independently. With missing entries, m may be (d,), a count per column.
 
     The likelihood can be raised to a `power`.
     """
 
-    shape: float = DEFAULT_SHAPE
-    scale: float = DEFAULT_SCALE
     value = "variances"
-    diagonal_only = True
-
-    def __post_init__(self) -> None:
-        check_positive(self.shape, "shape")
-        check_positive(self.scale, "scale")
 
     def n_free(self, d: int) -> int:
         """One per column."""
@@ -238,10 +237,6 @@ class Diagonal(Linear):
             lambda sums, m, power=1.0: log_inverse_gamma_marginal(self.shape, self.scale, power * m, power * sums),
             partial(self.update, state),
         )
-
-    def log_prior(self, state: State) -> float:
-        """Log density of φ."""
-        return log_inverse_gamma(state.values["variances"], self.shape, self.scale)
 
     def sample_prior(self, d: int, rng: np.random.Generator) -> State:
         """Draw φ."""

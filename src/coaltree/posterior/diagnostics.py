@@ -84,31 +84,6 @@ def r_hat(draws: Floats) -> Any:
     return _per_column(draws, measure)
 
 
-def effective_sample_size(x: npt.ArrayLike) -> Any:
-    """Number of independent draws whose mean is as precise as the mean of this chain, by ArviZ (bulk).
-
-    Parameters
-    ----------
-    x : array-like (m,) or (m, …)
-        Draws in order, along the first axis; each further entry is a separate chain.
-
-    Returns
-    -------
-    float or array (…)
-        NaN for fewer than eight draws, and for chains that are constant or not finite: they say nothing.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> bool(800 < effective_sample_size(np.random.default_rng(0).normal(size=1000)) < 1200)
-    True
-    """
-    draws = np.asarray(x, dtype=np.float64)
-    if draws.ndim == 0:
-        raise InputError("x must have one row per draw, got a single number.")
-    return effective_size(draws[None])
-
-
 def to_arviz(trace: Mapping[str, npt.ArrayLike], burn_in: int = 0) -> Any:
     """Traces of learning as ArviZ's InferenceData, with groups and dimensions named.
 

@@ -14,10 +14,12 @@ rest is looked up by the difference of the words of A and c. No sampled tree has
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from coaltree._arrays import Floats, Ints, SmallInts, Words
-from coaltree._compile import inline, kernel
+from coaltree._compile import borrowing, inline, kernel
 from coaltree.posterior.clades import as_merges, find, leaf_keys, number_clades, support_of_clades
 from coaltree.posterior.coclustering import mean_ancestor_times
 from coaltree.tree import Tree
@@ -38,12 +40,14 @@ def point_tree(
     merges = as_merges(children)
     n = merges.shape[1] + 1
     clades = number_clades(merges)
-    keys = leaf_keys(n)
     # Of splits that tie, the first is kept: that of the tree with the highest joint density.
     start, by_size = _sort_merges(merges, np.argsort(-log_joint, kind="stable"))
     log_support = np.log(np.minimum(support_of_clades(clades.ids, weights), 1.0))
-    split = _choose_splits(merges, *clades, keys, log_support, start, by_size, len(log_support) <= FEW)
-    nodes = _assemble(split, n, int(clades.ids[0, -1]))
+    n_clades = len(log_support)
+    best, parts = np.full(n_clades, -np.inf), np.empty((n_clades, 2), dtype=np.int32)
+    splits = Splits(clades.words, clades.table, leaf_keys(n), log_support, best, parts)
+    _choose_splits(splits, merges, clades.ids, start, by_size, n_clades <= FEW)
+    nodes = _assemble(parts, n, int(clades.ids[0, -1]))
     node_times = mean_ancestor_times(nodes, merges, times, weights)
     return in_time_order(nodes, node_times, names)[0]
 
@@ -89,57 +93,61 @@ def _sort_merges(children: Ints, order: Ints) -> tuple[Ints, SmallInts]:
     return start, by_size
 
 
-@inline
-def _weigh(
-    left: int, right: int, clade: int, n: int, log_support: Floats, state_best: Floats, state_split: SmallInts
-) -> None:
-    """Take the split of a clade into two nodes, leaves or n + clade, if it is better than the best so far."""
+class Splits(NamedTuple):
+    """The clades of all trees, and the best split of each so far into leaves, 0 … n−1, and clades, n + number."""
+
+    words: Words  # (C, 2)
+    table: SmallInts
+    keys: Words  # (n, 2)
+    log_support: Floats  # (C,)
+    best: Floats  # (C,)
+    parts: SmallInts  # (C, 2)
+
+
+@borrowing
+def _weigh(state: Splits, clade: int, left: int, right: int) -> None:
+    """Take the split of a clade into two nodes if it is better than the best so far."""
+    n = len(state.keys)
     value = 0.0
     if left >= n:
-        value += state_best[left - n] + log_support[left - n]
+        value += state.best[left - n] + state.log_support[left - n]
     if right >= n:
-        value += state_best[right - n] + log_support[right - n]
-    if value > state_best[clade] + _ROUNDING * (1.0 + abs(value)):
-        state_best[clade] = value
-        state_split[clade, 0], state_split[clade, 1] = left, right
+        value += state.best[right - n] + state.log_support[right - n]
+    if value > state.best[clade] + _ROUNDING * (1.0 + abs(value)):
+        state.best[clade] = value
+        state.parts[clade, 0], state.parts[clade, 1] = left, right
+
+
+@borrowing
+def _weigh_rest(state: Splits, clade: int, node: int) -> None:
+    """Take the split into a node and the rest of the clade if the rest was seen."""
+    words, n = state.words, len(state.keys)
+    own, place = (state.keys, node) if node < n else (words, node - n)
+    rest = state.table[find(state.table, words, words[clade, 0] - own[place, 0], words[clade, 1] - own[place, 1])]
+    if rest >= 0:
+        _weigh(state, clade, node, n + rest)
 
 
 @inline
-def _weigh_rest(
-    node: int,
-    clade: int,
-    n: int,
-    words: Words,
-    table: SmallInts,
-    keys: Words,
-    log_support: Floats,
-    state_best: Floats,
-    state_split: SmallInts,
-) -> None:
-    """Take the split into a node and the rest of the clade if the rest was seen."""
-    own = keys[node] if node < n else words[node - n]
-    rest = table[find(table, words, words[clade, 0] - own[0], words[clade, 1] - own[1])]
-    if rest >= 0:
-        _weigh(node, n + rest, clade, n, log_support, state_best, state_split)
+def _weigh_near(state: Splits, children: Ints, ids: SmallInts, m: int, k: int) -> None:
+    """Try the splits of a clade into a descendant two or three merges below it and the rest."""
+    n = children.shape[1] + 1
+    for child in children[m, k]:
+        if child >= n:
+            for second in children[m, child - n]:
+                _weigh_rest(state, ids[m, k], second if second < n else n + ids[m, second - n])
+                if second >= n:
+                    for third in children[m, second - n]:
+                        _weigh_rest(state, ids[m, k], third if third < n else n + ids[m, third - n])
 
 
 @kernel
 def _choose_splits(
-    children: Ints,
-    ids: SmallInts,
-    words: Words,
-    table: SmallInts,
-    keys: Words,
-    log_support: Floats,
-    start: Ints,
-    by_size: SmallInts,
-    exhaustive: bool,
-) -> SmallInts:
-    """Best split of every clade into leaves, 0 … n−1, and clades, n + number, (C, 2)."""
+    state: Splits, children: Ints, ids: SmallInts, start: Ints, by_size: SmallInts, exhaustive: bool
+) -> None:
+    """Find the best split of every clade."""
     n_merges = children.shape[1]
-    n, n_clades = n_merges + 1, len(words)
-    best = np.full(n_clades, -np.inf)
-    split = np.empty((n_clades, 2), dtype=np.int32)
+    n, n_clades = n_merges + 1, len(state.words)
     smaller = np.empty(n_clades if exhaustive else 0, dtype=np.int32)
     n_smaller = 0
     seen = np.zeros(n_clades, dtype=np.int8)
@@ -151,7 +159,7 @@ def _choose_splits(
             left = left if left < n else n + ids[m, left - n]
             right = right if right < n else n + ids[m, right - n]
             clade = ids[m, k]
-            _weigh(left, right, clade, n, log_support, best, split)
+            _weigh(state, clade, left, right)
             seen[clade] = min(seen[clade] + 1, 2)
         for merge in own:
             m, k = divmod(merge, n_merges)
@@ -160,12 +168,12 @@ def _choose_splits(
             if exhaustive and seen[clade] > 0:
                 seen[clade] = 0
                 for node in range(n):
-                    _weigh_rest(node, clade, n, words, table, keys, log_support, best, split)
+                    _weigh_rest(state, clade, node)
                 for i in range(n_smaller):
-                    _weigh_rest(n + smaller[i], clade, n, words, table, keys, log_support, best, split)
+                    _weigh_rest(state, clade, n + smaller[i])
             elif 2 <= seen[clade] < 2 + SEARCHES:  # a clade seen in only one tree is not worth a search
                 seen[clade] += 1
-                _weigh_near(m, k, children, ids, words, table, keys, log_support, best, split)
+                _weigh_near(state, children, ids, m, k)
         if exhaustive:
             for merge in own:
                 clade = ids[merge // n_merges, merge % n_merges]
@@ -173,33 +181,6 @@ def _choose_splits(
                     seen[clade] = 1
                     smaller[n_smaller] = clade
                     n_smaller += 1
-    return split
-
-
-@inline
-def _weigh_near(
-    m: int,
-    k: int,
-    children: Ints,
-    ids: SmallInts,
-    words: Words,
-    table: SmallInts,
-    keys: Words,
-    log_support: Floats,
-    state_best: Floats,
-    state_split: SmallInts,
-) -> None:
-    """Try the splits of a clade into a descendant two or three merges below it and the rest."""
-    n = children.shape[1] + 1
-    for child in children[m, k]:
-        if child >= n:
-            for second in children[m, child - n]:
-                node = second if second < n else n + ids[m, second - n]
-                _weigh_rest(node, ids[m, k], n, words, table, keys, log_support, state_best, state_split)
-                if second >= n:
-                    for third in children[m, second - n]:
-                        node = third if third < n else n + ids[m, third - n]
-                        _weigh_rest(node, ids[m, k], n, words, table, keys, log_support, state_best, state_split)
 
 
 @kernel

@@ -43,7 +43,7 @@ def read_data(features: Any, outcomes: Any, id_column: str | None = None, drop: 
     raws = read_raw(features), read_raw(outcomes)
     unknown = set(drop).difference(*(raw.frame.names for raw in raws))
     if unknown:
-        raise TableError(f"--drop names {listed(sorted(unknown))}, in neither of the tables.")
+        raise TableError(f"`drop` names {listed(sorted(unknown))}, in neither of the tables.")
     left, right = (read_columns(raw, id_column, [name for name in drop if name in raw.frame.names]) for raw in raws)
     rows, others, ids, notes = _matched(left, right, id_column)
     if len(ids) < 2:
@@ -54,7 +54,7 @@ def read_data(features: Any, outcomes: Any, id_column: str | None = None, drop: 
         Y, names = as_outcomes({name: values[others] for name, values in right.columns.items()})
         X = encoding.encode(columns)
     except ValueError as error:
-        raise TableError(f"{error} (--drop leaves columns out, --id-column names the rows.)") from error
+        raise TableError(f"{error} (`drop` leaves columns out, `id_column` names the rows.)") from error
     Y, names, remarks = _two_classes(Y, names)
     notes += remarks
     constant = [name for name, width in zip(encoding.names, np.ptp(X, axis=0), strict=True) if width == 0.0]
@@ -87,7 +87,7 @@ def _matched(left: Cells, right: Cells, id_column: str | None) -> tuple[Ints, In
     if id_column is None:
         if len(left.ids) != len(right.ids):
             raise TableError(
-                f"The features have {len(left.ids):,} rows and the outcomes {len(right.ids):,}. Without --id-column "
+                f"The features have {len(left.ids):,} rows and the outcomes {len(right.ids):,}. Without `id_column` "
                 "rows are matched by their order, so both need the same number; or name the column that identifies a "
                 "row."
             )
@@ -95,7 +95,7 @@ def _matched(left: Cells, right: Cells, id_column: str | None) -> tuple[Ints, In
             i = next(i for i, (a, b) in enumerate(zip(left.ids, right.ids, strict=True)) if a != b)
             raise TableError(
                 f"Row {i + 1} is called {left.ids[i]!r} in the features and {right.ids[i]!r} in the outcomes. Give the "
-                "column of names a name and pass it as --id-column, or remove it to match rows by order."
+                "column of names a name and pass it as `id_column`, or remove it to match rows by order."
             )
         every = np.arange(len(left.ids))
         return every, every, left.ids, notes
@@ -104,7 +104,7 @@ def _matched(left: Cells, right: Cells, id_column: str | None) -> tuple[Ints, In
     if not common:
         raise TableError(
             f"No {id_column!r} is in both tables (first in the features: {left.ids[0]!r}, in the outcomes: "
-            f"{right.ids[0]!r}). Check --id-column."
+            f"{right.ids[0]!r}). Check `id_column`."
         )
     for name, table in (("features", left), ("outcomes", right)):
         if len(table.ids) > len(common):

@@ -30,46 +30,9 @@ if TYPE_CHECKING:
     from coaltree.plots.layout import TimeScale
 
 
+LEVEL = 0.9
 # A row is listed as not fitting if a row drawn like the others would be as far off with less than this probability.
 UNLIKELY = 0.01
-
-
-def fit_blocks(compared: Mapping[str, Compared] | None, surprise: Floats | None, tree: Tree) -> list[Block]:
-    """The models compared, the best first, and rows that do not fit."""
-    blocks = []
-    if compared is not None:
-        rows = [
-            {
-                "model": name,
-                "log density of left-out rows": each.elpd,
-                "difference to the best": each.difference,
-                "± (standard error)": each.difference_se,
-                "weight": each.weight,
-                "share of rows with high k̂": each.share_high_k,
-            }
-            for name, each in compared.items()
-        ]
-        blocks += [text(describe(compared)), table(rows, caption="Leave-one-out comparison, by short chains")]
-    if surprise is not None:
-        order = np.argsort(surprise)
-        odd = order[surprise[order] < UNLIKELY]
-        names = tree.names or tuple(map(str, range(tree.n_leaves)))
-        if len(odd):
-            blocks.append(
-                text(
-                    f"{len(odd):,} of {tree.n_leaves:,} rows fit badly: a row drawn like the others is as far "
-                    f"off with a probability below {UNLIKELY:g}. Each has been given the noise that it needs, so that "
-                    "it does not bend the tree, and its place in the tree means little."
-                )
-            )
-            rows = [{"row": names[i], "probability of fitting as badly": float(surprise[i])} for i in odd[:20]]
-            blocks.append(table(rows, caption="Rows that do not fit" + (", the first 20" if len(odd) > 20 else "")))
-        else:
-            blocks.append(text("Every row fits: none is farther off than its noise explains."))
-    return blocks
-
-
-LEVEL = 0.9
 CITATIONS = (
     "R. Henao and J. E. Lucas. Efficient model-based clustering with coalescents: Application to multiple outcomes "
     "using medical records data.",
@@ -162,14 +125,13 @@ class ClusteringResult:
     surprise: Floats | None = None
     labels: Ints | None = None
     cut_order: Ints | None = None
+    levels: tuple[tuple[str, ...], ...] = ()
+    told: ColumnsResult | None = None
 
     @cached_property
     def clusters(self) -> Ints:
         """Cluster of every row, (n,)."""
         return self.tree.cut(n_clusters=self.n_clusters) if self.labels is None else self.labels
-
-    levels: tuple[tuple[str, ...], ...] = ()
-    told: ColumnsResult | None = None
 
     @cached_property
     def support(self) -> Floats | None:
@@ -306,6 +268,44 @@ def _together_blocks(result: ClusteringResult) -> list[Block]:
         ),
         widget(_TOGETHER, data, "".join(asset(name) for name in _SCRIPTS), asset("clustering.css"), name="together"),
     ]
+
+
+# ---- does the model fit
+
+
+def fit_blocks(compared: Mapping[str, Compared] | None, surprise: Floats | None, tree: Tree) -> list[Block]:
+    """The models compared, the best first, and rows that do not fit."""
+    blocks = []
+    if compared is not None:
+        rows = [
+            {
+                "model": name,
+                "log density of left-out rows": each.elpd,
+                "difference to the best": each.difference,
+                "± (standard error)": each.difference_se,
+                "weight": each.weight,
+                "share of rows with high k̂": each.share_high_k,
+            }
+            for name, each in compared.items()
+        ]
+        blocks += [text(describe(compared)), table(rows, caption="Leave-one-out comparison, by short chains")]
+    if surprise is not None:
+        order = np.argsort(surprise)
+        odd = order[surprise[order] < UNLIKELY]
+        names = tree.names or tuple(map(str, range(tree.n_leaves)))
+        if len(odd):
+            blocks.append(
+                text(
+                    f"{len(odd):,} of {tree.n_leaves:,} rows fit badly: a row drawn like the others is as far "
+                    f"off with a probability below {UNLIKELY:g}. Each has been given the noise that it needs, so that "
+                    "it does not bend the tree, and its place in the tree means little."
+                )
+            )
+            rows = [{"row": names[i], "probability of fitting as badly": float(surprise[i])} for i in odd[:20]]
+            blocks.append(table(rows, caption="Rows that do not fit" + (", the first 20" if len(odd) > 20 else "")))
+        else:
+            blocks.append(text("Every row fits: none is farther off than its noise explains."))
+    return blocks
 
 
 # ---- how certain

@@ -131,7 +131,7 @@ def cluster(
     guessed = guess_columns(table.frame, columns, dates, standardise)
     n, d = guessed.values.shape
     if (settings.get("n_clusters") or 0) > n:
-        raise TableError(f"--n-clusters {settings['n_clusters']} is more than the {n} rows.")
+        raise TableError(f"`n_clusters` {settings['n_clusters']} is more than the {n} rows.")
     check_free(out, overwrite)
     model = CoalescentClustering(columns=guessed, random_state=random_state, n_jobs=n_jobs, verbose=verbose, **settings)
     with replaced_folder(out, COMMAND) as folder:
@@ -160,7 +160,7 @@ def cluster(
 
 def _scaled(standardise: bool) -> str:
     if standardise:
-        return "Columns are standardised to mean 0 and standard deviation 1; --no-standardise keeps their units."
+        return "Columns are standardised to mean 0 and standard deviation 1 (option `standardise`)."
     return "Columns are taken in their own units."
 
 

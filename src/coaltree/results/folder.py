@@ -39,7 +39,7 @@ def check_free(out: Path, overwrite: bool) -> None:
     except OSError as error:
         raise FolderError(f"cannot look into {out}: {error.strerror or error}. Choose another folder.") from error
     if taken and not overwrite:
-        raise FolderError(f"{out} exists. Choose another folder, or replace what this command wrote with --overwrite.")
+        raise FolderError(f"{out} exists. Choose another folder, or replace earlier results with `overwrite=True`.")
 
 
 @contextmanager

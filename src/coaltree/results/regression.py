@@ -157,7 +157,7 @@ def regress(
     )
     data = read_data(features, outcomes, id_column, drop)
     if n_folds > len(data.X):
-        raise TableError(f"--folds {n_folds} is more than the {len(data.X)} rows.")
+        raise TableError(f"`n_folds` {n_folds} is more than the {len(data.X)} rows.")
     check_free(out, overwrite)
     with replaced_folder(out, COMMAND) as folder:
         n_rows, n_features = data.X.shape
@@ -343,7 +343,7 @@ def predict(
 
     model, out = Path(model), Path(out)
     if out.exists() and not overwrite:
-        raise FolderError(f"{out} exists. Choose another file, or replace it with --overwrite.")
+        raise FolderError(f"{out} exists. Choose another file, or replace it with `overwrite=True`.")
     if not model.is_file():
         raise TableError(f"{model} is not there. Give the {MODEL} that `{COMMAND}` wrote.")
     fitted = CoalescentProbit.load(model)

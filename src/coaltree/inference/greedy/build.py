@@ -205,7 +205,8 @@ def greedy_tree(
     covariance : array-like (d, d) or (d,), optional
         Covariance Φ of the diffusion per unit of time, or the variances of a diagonal one. Default: the identity.
     rule : {"mean", "mode", "truncated_mean", "peak"}
-        The waiting time by which pairs are compared and merged.
+        When a pair is due: at the mean or the mode of its merge time, at the mean given that it has not merged yet, or
+        at the time at which its likelihood alone is highest.
     leaf_noise : float or array-like (n,)
         Variance of each leaf around its true value, in units of the covariance.
     names : sequence of str, optional
@@ -218,6 +219,13 @@ def greedy_tree(
     Returns
     -------
     Tree
+
+    Examples
+    --------
+    >>> import coaltree as ct
+    >>> X = ct.sample_data(ct.sample_tree(8, random_state=1), 5, random_state=2)
+    >>> ct.greedy_tree(X).cut(n_clusters=2)
+    array([0, 0, 1, 1, 1, 1, 1, 0])
     """
     code = RULES[check_choice(rule, "rule", tuple(RULES))]
     if neighbors is not None:

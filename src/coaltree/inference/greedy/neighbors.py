@@ -18,10 +18,10 @@ from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
 from coaltree.inference.greedy.rules import MEAN, expected
 from coaltree.inference.heap import pop, push
-from coaltree.inference.neighbors import Nodes, empty_lists, has, insert, nearest, squared
+from coaltree.inference.neighbors import Nodes, empty_lists, has, insert, nearest
 from coaltree.model.gig import tables
 from coaltree.model.gig.tables import Lookup
-from coaltree.model.messages import weigh
+from coaltree.model.messages import squared_distance, weigh
 
 # The graph is rebuilt when this share of the clusters is left.
 AGAIN = 0.25
@@ -73,7 +73,7 @@ def inherit(forest: Forest, new: int, i: int, j: int, seen: Nodes) -> None:
             q = living(forest.parent, int(forest.near[old, k]))
             if q != new and seen[q] != new:
                 seen[q] = new
-                insert(forest.near[new], forest.eps[new], q, squared(forest.mean, new, q))
+                insert(forest.near[new], forest.eps[new], q, squared_distance(forest.mean, new, forest.mean, q))
 
 
 @kernel

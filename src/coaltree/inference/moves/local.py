@@ -40,7 +40,7 @@ from coaltree.inference.moves.edge_density import (
 )
 from coaltree.inference.moves.lineages import Lineages, exposure, insert, remove
 from coaltree.inference.moves.mutable_tree import hang, look_above, other_child, take_out
-from coaltree.inference.moves.regraft_proposal import NEAR, ROUGHLY, Survey, choose_edge, edge_at
+from coaltree.inference.moves.regraft_proposal import NEAR, ROUGHLY, Survey, choose_edge, edge_at, log_sum_of_masses
 from coaltree.model import gig
 from coaltree.model.messages import squared_distance
 from coaltree.randomness import Stream, exponential, uniform
@@ -242,17 +242,11 @@ def weigh_found(state: Local, cut: int, n_edges: int) -> float:
             length = state.time[state.parent[node]] - max(state.time[node], state.time[cut])
             survey.log_mass[node] += math.log(min(2.5 * survey.width[node], length))
             top = max(top, survey.log_mass[node])
-    near = top - NEAR
-    top = -math.inf
     for k in range(n_edges):
         node = survey.edge[k]
-        if survey.log_mass[node] > near:
+        if survey.log_mass[node] > top - NEAR:
             survey.log_mass[node] = mass_found(state, cut, node)
-        top = max(top, survey.log_mass[node])
-    total = 0.0
-    for k in range(n_edges):
-        total += math.exp(survey.log_mass[survey.edge[k]] - top)
-    return top + math.log(total)
+    return log_sum_of_masses(survey, n_edges)
 
 
 @inline

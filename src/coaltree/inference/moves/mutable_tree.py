@@ -130,6 +130,15 @@ def replace_child(state: Pointers, parent: int, old: int, new: int) -> None:
 
 
 @borrowing
+def walk_on(state: Pointers, node: int, came_from: int) -> int:
+    """Where a walk around the tree goes from a node: down to its first child, then to its second, then up."""
+    left, right = state.children[node, 0], state.children[node, 1]
+    if left < 0 or came_from == right:
+        return int(state.parent[node])
+    return int(right if came_from == left else left)
+
+
+@borrowing
 def look_below(state: Pointers, node: int) -> float:
     """Message of a merge from its two children; returns v."""
     left, right = state.children[node, 0], state.children[node, 1]

@@ -39,7 +39,7 @@ from coaltree.inference.moves.local import (
     weigh_found,
 )
 from coaltree.inference.moves.mutable_tree import hang, other_child, take_out
-from coaltree.inference.moves.regraft_proposal import Survey, choose_edge
+from coaltree.inference.moves.regraft_proposal import Survey, choose_edge, log_sum_of_masses
 from coaltree.randomness import Stream, exponential, uniform
 
 # Probability of a further step up from a row to the subtree that is cut off.
@@ -85,21 +85,6 @@ def is_found(state: Local, node: int) -> bool:
     return bool(search.found[node] == search.now[1] and search.survey.log_mass[node] > -math.inf)
 
 
-@borrowing
-def log_mass_without(survey: Survey, n_edges: int, skipped: int) -> float:
-    """Log sum of the masses of all edges but one."""
-    top, total = -math.inf, 0.0
-    for k in range(n_edges):
-        if survey.edge[k] != skipped:
-            top = max(top, survey.log_mass[survey.edge[k]])
-    if top > -math.inf:
-        for k in range(n_edges):
-            if survey.edge[k] != skipped:
-                total += math.exp(survey.log_mass[survey.edge[k]] - top)
-        top += math.log(total)
-    return top
-
-
 @inline
 def choose_another(survey: Survey, n_edges: int, skipped: int, log_others: float, stream: Stream) -> int:
     """Draw an edge by its mass, excluding the skipped one."""
@@ -130,7 +115,7 @@ def hang_two(state: Local, one: int, two: int, most: int, starts: Ints, stream: 
     log_others = -math.inf
     if is_found(state, place_1):
         log_total = weigh_found(state, one, n_edges)
-        log_others = log_mass_without(survey, n_edges, place_1)
+        log_others = log_sum_of_masses(survey, n_edges, place_1)
     if log_others > -math.inf:
         # While F is removed there is, at any time, one lineage fewer for S to meet than Λ counts.
         old_f += log_target(state, one, place_1, time_1) + time_1
@@ -138,7 +123,7 @@ def hang_two(state: Local, one: int, two: int, most: int, starts: Ints, stream: 
         node = choose_another(survey, n_edges, place_1, log_others, stream)
         time = draw_found(state, one, node, stream)
         new_f = log_target(state, one, node, time) + time
-        log_q += log_others - log_mass_without(survey, n_edges, node)
+        log_q += log_others - log_sum_of_masses(survey, n_edges, node)
         log_q -= log_proposal(state, one, node, time, log_total)
 
         put_on(state, one, node, time)

@@ -153,6 +153,21 @@ def edge_mass(state: WithOthers, cut: int, node: int, beta: float, out: Survey) 
     return edge_density.log_mass(edge, state.others, d, beta, out.peak[node], out.width[node], out.knots)
 
 
+@borrowing
+def log_sum_of_masses(survey: Survey, n_edges: int, skipped: int = -1) -> float:
+    """Log sum of the masses of all edges that were found, or of all but one."""
+    top, total = -math.inf, 0.0
+    for k in range(n_edges):
+        if survey.edge[k] != skipped:
+            top = max(top, survey.log_mass[survey.edge[k]])
+    if top > -math.inf:
+        for k in range(n_edges):
+            if survey.edge[k] != skipped:
+                total += math.exp(survey.log_mass[survey.edge[k]] - top)
+        top += math.log(total)
+    return top
+
+
 @inline
 def weigh_edges(state: Chain, cut: int, beta: float, n_edges: int, out: Survey) -> float:
     """Turn peaks into masses of f^β: peak times width far from the best edge, by knots near it. Returns log Σ."""
@@ -166,16 +181,11 @@ def weigh_edges(state: Chain, cut: int, beta: float, n_edges: int, out: Survey) 
         out.log_mass[node] = beta * out.log_mass[node] + math.log(width)
         top = max(top, out.log_mass[node])
     near = top - NEAR
-    top = out.log_mass[root]
     for k in range(1, n_edges):
         node = out.edge[k]
         if out.log_mass[node] > near:
             out.log_mass[node] = edge_mass(state, cut, node, beta, out)
-        top = max(top, out.log_mass[node])
-    total = 0.0
-    for k in range(n_edges):
-        total += math.exp(out.log_mass[out.edge[k]] - top)
-    return top + math.log(total)
+    return log_sum_of_masses(out, n_edges)
 
 
 @borrowing

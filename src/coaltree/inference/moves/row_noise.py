@@ -25,7 +25,7 @@ from scipy.special import gammaincc, gammainccinv, gammaln
 from coaltree._arrays import Floats
 from coaltree._compile import borrowing, kernel
 from coaltree.inference.moves.local import Local
-from coaltree.inference.moves.mutable_tree import look_above, look_below
+from coaltree.inference.moves.mutable_tree import look_above, look_below, walk_on
 from coaltree.model.messages import squared_distance
 from coaltree.model.slice import compiled_slice, slice_step
 from coaltree.randomness import Stream
@@ -78,19 +78,14 @@ def slice_noise(state: Local, shape: float, scale: float, stream: Stream) -> Non
     origin = state.parent.size - 1
     node, came_from = state.children[origin, 0], origin
     while node != origin:
-        left, right = state.children[node, 0], state.children[node, 1]
-        if left < 0:
+        ahead = walk_on(state, node, came_from)
+        if came_from == state.parent[node]:
             look_above(state, node)
+        if state.children[node, 0] < 0:
             _slice_leaf(state, node, shape, scale, stream)
-            node, came_from = came_from, node
-        elif came_from == state.parent[node]:
-            look_above(state, node)
-            node, came_from = left, node
-        elif came_from == left:
-            node, came_from = right, node
-        else:
+        elif ahead == state.parent[node]:
             look_below(state, node)
-            node, came_from = state.parent[node], node
+        node, came_from = ahead, node
 
 
 def log_multipliers(w: Floats, df: float) -> float:

@@ -40,7 +40,15 @@ from coaltree.inference.moves.local import (
     SURROUNDED,
     Local,
 )
-from coaltree.inference.moves.mutable_tree import edge_around, log_prior, look_above, look_below, pass_messages, upwards
+from coaltree.inference.moves.mutable_tree import (
+    edge_around,
+    log_prior,
+    look_above,
+    look_below,
+    pass_messages,
+    upwards,
+    walk_on,
+)
 from coaltree.inference.moves.row_noise import Tails, slice_noise
 from coaltree.model.slice import compiled_slice
 from coaltree.randomness import Stream, exponential, make_streams, uniform
@@ -102,18 +110,14 @@ def slice_times(state: Local, stream: Stream) -> None:
     origin = state.parent.size - 1
     node, came_from = state.children[origin, 0], origin
     while node != origin:
-        left, right = state.children[node, 0], state.children[node, 1]
-        if left < 0:
-            node, came_from = came_from, node
-        elif came_from == state.parent[node]:
-            look_above(state, node)
-            node, came_from = left, node
-        elif came_from == left:
-            node, came_from = right, node
-        else:
-            slice_time(state, node, stream)
-            look_below(state, node)
-            node, came_from = state.parent[node], node
+        ahead = walk_on(state, node, came_from)
+        if state.children[node, 0] >= 0:
+            if came_from == state.parent[node]:
+                look_above(state, node)
+            elif ahead == state.parent[node]:
+                slice_time(state, node, stream)
+                look_below(state, node)
+        node, came_from = ahead, node
 
 
 @kernel

@@ -43,7 +43,7 @@ from coaltree.inference.moves.mutable_tree import (
     recompute,
     set_aside,
     to_arrays,
-    to_tree,
+    walk_on,
 )
 from coaltree.inference.moves.regraft_proposal import (
     ROUGHLY,
@@ -168,19 +168,14 @@ def slice_times(state: Chain, beta: float, stream: Stream) -> None:
     origin = state.parent.size - 1
     node, came_from = state.children[origin, 0], origin
     while node != origin:
-        left, right = state.children[node, 0], state.children[node, 1]
-        if left < 0:
-            node, came_from = came_from, node
-            continue
-        if came_from == state.parent[node]:
-            look_above(state, node)
-            node, came_from = left, node
-        elif came_from == left:
-            node, came_from = right, node
-        else:
-            slice_time(state, node, beta, stream)
-            look_below(state, node)
-            node, came_from = state.parent[node], node
+        ahead = walk_on(state, node, came_from)
+        if state.children[node, 0] >= 0:
+            if came_from == state.parent[node]:
+                look_above(state, node)
+            elif ahead == state.parent[node]:
+                slice_time(state, node, beta, stream)
+                look_below(state, node)
+        node, came_from = ahead, node
 
 
 @kernel
@@ -265,20 +260,3 @@ def trace(
         children[draw], times[draw] = to_arrays(state)
         log_joint[draw] = state.log_joint[0]
     return Trace(children, times, log_joint, MoveInfo(*counts.tolist()))
-
-
-def sweep(
-    tree: Tree,
-    rows: Floats,
-    leaf_noise: Floats,
-    n_sweeps: int,
-    rng: np.random.Generator,
-    *,
-    schedule: Schedule | None = None,
-    temperature: float = 1.0,
-) -> tuple[Tree, MoveInfo]:
-    """Move a tree by `n_sweeps` sweeps: a Markov kernel that leaves the posterior invariant. Arguments: see `trace`."""
-    state, stream = make_chain(tree, rows, leaf_noise), make_streams(rng, 1)[0]
-    counts = np.zeros(5, dtype=np.int64)
-    advance(state, n_sweeps, stream, counts, schedule, 1.0 / temperature)
-    return to_tree(state, tree.names), MoveInfo(*counts.tolist())

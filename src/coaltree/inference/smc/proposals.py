@@ -100,6 +100,12 @@ def choices_mpost2(
 
 
 @inline
+def follows(m: int, retained: Retained) -> bool:
+    """Whether a particle follows the path."""
+    return m == 0 and retained.times.size > 0
+
+
+@inline
 def retained_slots(state: Particles, stage: int, retained: Retained) -> tuple[int, int]:
     """Slots i > j of particle 0 that the path merges next."""
     first = second = -1
@@ -130,6 +136,22 @@ def pick(log_q: Floats, u: float) -> tuple[int, float]:
     return chosen, top + math.log(total)
 
 
+@inline
+def merge_chosen(
+    state: Particles, retained: Retained, d: float, m: int, stage: int, i: int, j: int, log_choice: float, fresh: Floats
+) -> float:
+    """Merge slots i > j at a time drawn exactly; `log_choice` is log q̃(C) / Σ q̃. Returns the log weight."""
+    live = state.node.shape[1] - stage
+    lam = 0.5 * live * (live - 1)
+    now = state.times[m, stage - 1] if stage > 0 else 0.0
+    eps = distances(state.leaves, state.eps, m, stage)[place(i, j)]
+    r = 2.0 * now + state.offset[m, i] + state.offset[m, j]
+    log_evidence = gig.log_local(d, eps, lam, r)
+    delta = retained.times[stage] - now if follows(m, retained) else gig.draw_time(d, eps, lam, r, state.streams[m])[1]
+    merge(state, d, m, stage, i, j, delta, fresh)
+    return log_evidence - log_choice
+
+
 @kernel
 def advance_local(
     state: Particles,
@@ -147,7 +169,7 @@ def advance_local(
     lam = 0.5 * live * (live - 1)
     log_q, fresh = np.empty(live * (live - 1) // 2), np.empty(live)
     for m in range(first, stop):
-        eps, offset, stream = distances(state.leaves, state.eps, m, stage), state.offset[m, :live], state.streams[m]
+        eps, offset = distances(state.leaves, state.eps, m, stage), state.offset[m, :live]
         now = state.times[m, stage - 1] if stage > 0 else 0.0
         if method == POSTPOST:
             choices_postpost(d, lam, now, eps, offset, log_q)
@@ -156,13 +178,8 @@ def advance_local(
         else:
             choices_mpost2(d, lam, now, eps, offset, log_q, state.cache[m], state.newest[m], table)
 
-        chosen, log_total = pick(log_q, uniform(stream))
+        chosen, log_total = pick(log_q, uniform(state.streams[m]))
         i, j = slots(chosen)
-        followed = m == 0 and retained.times.size > 0
-        if followed:
+        if follows(m, retained):
             i, j = retained_slots(state, stage, retained)
-            chosen = place(i, j)
-        r = 2.0 * now + offset[i] + offset[j]
-        delta = retained.times[stage] - now if followed else gig.draw_time(d, eps[chosen], lam, r, stream)[1]
-        out[m] = log_total - log_q[chosen] + gig.log_local(d, eps[chosen], lam, r)
-        merge(state, d, m, stage, i, j, delta, fresh)
+        out[m] = merge_chosen(state, retained, d, m, stage, i, j, log_q[place(i, j)] - log_total, fresh)

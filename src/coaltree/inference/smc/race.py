@@ -21,7 +21,7 @@ from coaltree._arrays import Floats, Ints, Words
 from coaltree._compile import inline, kernel
 from coaltree.inference.smc.candidate_pairs import Shortlist, enlist_one, smallest, start_list, strike_out
 from coaltree.inference.smc.particles import Particles, distances, merge, place
-from coaltree.inference.smc.proposals import Retained, retained_slots
+from coaltree.inference.smc.proposals import Retained, follows, retained_slots
 from coaltree.model import gig
 from coaltree.model.gig import quadrature, tables
 from coaltree.model.gig.tables import Lookup
@@ -219,8 +219,7 @@ def advance_race(
         if newest >= 0:
             # Only now, so that copies of one particle diverge from here on.
             race.key[m, newest] = new_key(state.streams[m])
-        follows = m == 0 and retained.times.size > 0
-        if follows:
+        if follows(m, retained):
             # Its pairs are known to outlive the first merge of their members. Others may copy this path, so it keeps a
             # list like theirs, in which its own next merge comes first.
             for slot in range(live):
@@ -233,7 +232,7 @@ def advance_race(
             move_horizon(state, race, d, m, live, now, eps)
             k = smallest(race.listed, m)
         i, j, time = race.listed.higher[m, k], race.listed.lower[m, k], race.listed.value[m, k]
-        if follows:
+        if follows(m, retained):
             i, j = retained_slots(state, stage, retained)
             time = retained.times[stage]
 

@@ -132,9 +132,9 @@ def sample_posterior(
     progress : bool
         Show a progress bar.
     n_islands : int
-        Split the particles into this many independent runs, which are combined with
-        proper weights. They go through joblib: within ``joblib.parallel_config(backend="dask")`` they spread over a
-        cluster. The result depends on their number, but not on where or how many at a time they run.
+        Split the particles into this many independent runs, which are combined with proper weights. They go through
+        joblib: within ``joblib.parallel_config(backend="dask")`` they spread over a cluster. The result depends on
+        their number, but not on where or how many at a time they run.
 
     Returns
     -------

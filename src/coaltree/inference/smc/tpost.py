@@ -17,8 +17,8 @@ import numpy as np
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference.smc.candidate_pairs import Shortlist, copy_list, enlist, refill, smallest, strike_out
-from coaltree.inference.smc.particles import Particles, distances, largest, merge, place, slots
-from coaltree.inference.smc.proposals import Retained, retained_slots
+from coaltree.inference.smc.particles import Particles, distances, largest, place, slots
+from coaltree.inference.smc.proposals import Retained, follows, merge_chosen, retained_slots
 from coaltree.model import gig
 from coaltree.model.gig.laplace import (
     exponentials,
@@ -395,12 +395,9 @@ def advance_tpost(
             i, j, log_total = int(listed.higher[m, k]), int(listed.lower[m, k]), seen.log_top + math.log(seen.total)
         else:
             i, j, log_total = choose_of_all(eps, offset, d, now, u)
-        followed = m == 0 and retained.times.size > 0
-        if followed:
+        if follows(m, retained):
             i, j = retained_slots(state, stage, retained)
-        e, r = eps[place(i, j)], 2.0 * now + offset[i] + offset[j]
-        delta = retained.times[stage] - now if followed else gig.draw_time(d, e, lam, r, state.streams[m])[1]
-        out[m] = log_total - gig.log_local_laplace(d, e, lam, r) + gig.log_local(d, e, lam, r)
-        merge(state, d, m, stage, i, j, delta, fresh)
+        log_q = gig.log_local_laplace(d, eps[place(i, j)], lam, 2.0 * now + offset[i] + offset[j])
+        out[m] = merge_chosen(state, retained, d, m, stage, i, j, log_q - log_total, fresh)
         strike_out(listed, m, i, j, live - 1)
         enlist(listed, m, fresh[: live - 1], j)
