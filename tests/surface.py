@@ -90,7 +90,7 @@ def line(name, value, method=False, indent=""):
     end = ")" if inspect.isclass(value) or returns is inspect.Signature.empty else f") -> {returns}"
     whole = ", ".join(each.replace(" ", "\0") for each in shown)  # lines break between arguments only
     lines = textwrap.wrap(
-        f"{name}({whole}{end}", 110, initial_indent=indent, subsequent_indent=f"{indent}    ", break_long_words=False
+        f"{name}({whole}{end}", 86, initial_indent=indent, subsequent_indent=f"{indent}    ", break_long_words=False
     )
     return "\n".join(lines).replace("\0", " ")
 
