@@ -173,7 +173,7 @@ def run_logistic(file: Path, private: Path) -> dict[str, float]:
     from coaltree.regression.scores import auroc
 
     config = load_config(file)
-    settings = dataclasses.replace(config.features, windows=("all",), age=False, sex=False)
+    settings = dataclasses.replace(config.features, windows=["all"], age=False, sex=False)
     period = prepare_data(dataclasses.replace(config, features=settings), private).periods[0]
     counts, Y = period.counts.matrix.toarray(), period.labels.Y
     folds = stratified_folds(Y, config.validation.n_folds, config.seed)

@@ -378,10 +378,11 @@ def _summary(result: StudyResult) -> list[str]:
         )
     if result.curves is not None:
         low, high = result.curves.mean[0, -1], result.curves.mean[-1, -1]
-        sentences.append(
-            f"In the last cohort the quarter with the highest risk costs {high:,.0f} on average over the horizon, the "
-            f"quarter with the lowest {low:,.0f}."
-        )
+        if low == low and high == high:
+            sentences.append(
+                f"In the last cohort the quarter with the highest risk costs {high:,.0f} on average over the horizon, "
+                f"the quarter with the lowest {low:,.0f}."
+            )
     return sentences
 
 
