@@ -123,6 +123,7 @@ def test_small_numbers_are_hidden_in_pictures():
     study = SimpleNamespace(
         cross_validation=comparison,
         temporal=None,
+        comparisons=lambda: {"cross-validation": comparison},
         tree=None,
         curves=None,
         review=None,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from coaltree import storage
 from coaltree._arrays import Floats, Ints
 from coaltree.records.config import PROBIT, ModelConfig, StudyConfig
-from coaltree.records.dataset import Period, StudyData, fingerprint
+from coaltree.records.dataset import Period, StudyData
 from coaltree.records.factors import CodeFactors
 from coaltree.records.features import Counts, bare_code
 from coaltree.regression.baselines import BASELINES
@@ -78,7 +78,7 @@ def methods(config: StudyConfig) -> tuple[str, ...]:
 
 def _settings(model: ModelConfig) -> str:
     """A short hash of everything the probit's results depend on."""
-    return fingerprint([model.n_iter, model.burn_in, model.n_chains])[:8]
+    return storage.fingerprint(model.n_iter, model.burn_in, model.n_chains)[:8]
 
 
 def _factors(task: Task) -> Arrays:
@@ -270,7 +270,7 @@ def _digest(period: Period, config: StudyConfig, which: npt.NDArray[Any]) -> str
     matrix = period.counts.matrix
     settings = [dataclasses.asdict(config.features), config.seed, list(period.counts.codes), period.counts.extra_names]
     extra = np.empty(0) if period.counts.extra is None else period.counts.extra
-    return fingerprint(matrix.data, matrix.indices, matrix.indptr, extra, period.labels.Y, which, settings)
+    return storage.fingerprint(matrix.data, matrix.indices, matrix.indptr, extra, period.labels.Y, which, settings)[:16]
 
 
 def _whole(task: Task, method: str) -> Arrays:

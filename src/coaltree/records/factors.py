@@ -59,7 +59,8 @@ class CodeFactors:
 
         n_subjects = np.asarray((counts.matrix > 0).sum(axis=0)).ravel()
         frequent = n_subjects >= self.min_subjects
-        if self.transformer == "lda":  # its components add up to the columns, and those to who lacks a code
+        if self.transformer == "lda" and self.min_subjects >= FEWEST:
+            # Its components add up to the columns, which would reveal how many lack a code.
             lacking = counts.matrix.shape[0] - n_subjects
             frequent &= (lacking == 0) | (lacking >= FEWEST)
         columns = np.flatnonzero(frequent)
