@@ -2,9 +2,12 @@
 
     python -m benchmarks.records --events 50 --out /tmp/records-benchmark
     python -m benchmarks.records --events 20 --spark --out /tmp/records-benchmark
+    python -m benchmarks.records --logistic study.toml --out /tmp/records-logistic
 
 A cohort of five million events is simulated, imported and copied with new subjects until there are enough. Each
 measurement runs in a process of its own, so that its peak memory is its own. The data are deleted at the end.
+
+`--logistic` scores plain logistic regressions on all-time counts in the folds of a study, to compare with its report.
 """
 
 from __future__ import annotations
@@ -156,6 +159,40 @@ def read_log(log: Path) -> tuple[str, int]:
     return plan, shuffled
 
 
+def run_logistic(file: Path, private: Path) -> dict[str, float]:
+    """Mean area under the ROC curve of logistic regressions on all-time counts, in the folds of the study."""
+    import dataclasses
+    import warnings
+
+    import numpy as np
+    from sklearn.linear_model import LogisticRegression
+
+    from coaltree.records.config import load_config
+    from coaltree.records.dataset import prepare_data
+    from coaltree.regression.folds import stratified_folds
+    from coaltree.regression.scores import auroc
+
+    config = load_config(file)
+    settings = dataclasses.replace(config.features, windows=["all"], age=False, sex=False)
+    period = prepare_data(dataclasses.replace(config, features=settings), private).periods[0]
+    counts, Y = period.counts.matrix.toarray(), period.labels.Y
+    folds = stratified_folds(Y, config.validation.n_folds, config.seed)
+    frequent = np.count_nonzero(counts, axis=0) >= settings.min_subjects
+    found = {}
+    for codes, X in (("all codes", counts), ("frequent codes", counts[:, frequent])):
+        for kind, C in (("no penalty", np.inf), ("ridge penalty", 1.0)):
+            score = np.empty(Y.shape)
+            for j, fold in np.ndindex(Y.shape[1], config.validation.n_folds):
+                train = (folds != fold) & ~np.isnan(Y[:, j])
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # without a penalty the coefficients of rare codes do not converge
+                    model = LogisticRegression(C=C, max_iter=10_000).fit(X[train], Y[train, j])
+                score[folds == fold, j] = model.decision_function(X[folds == fold])
+            areas = [auroc(y, s, folds) for y, s in zip(Y.T, score.T, strict=True)]
+            found[f"{codes}, {kind}"] = float(np.nanmean(areas))
+    return found
+
+
 def peak_memory() -> float:
     """Peak of this process alone in GB; getrusage would tell that of its parent if that is larger."""
     for line in Path("/proc/self/status").read_text().splitlines():
@@ -177,10 +214,15 @@ def main() -> None:
     parser.add_argument("--measure", choices=["coaltree", "sql", "spark"])
     parser.add_argument("--spark", action="store_true", help="measure Spark once as well; its plan goes to stderr")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--logistic", type=Path, metavar="TOML", help="config of a study; --out is a private folder")
     options = parser.parse_args()
     if options.measure:
         result = {"coaltree": run_coaltree, "sql": run_sql, "spark": run_spark}[options.measure](options.out)
         print(json.dumps({**result, "peak_gb": peak_memory()}))
+        return
+    if options.logistic:
+        for name, area in run_logistic(options.logistic, options.out).items():
+            print(f"{name}: {area:.3f}", flush=True)
         return
     events = make_data(options.out, options.events)
     try:

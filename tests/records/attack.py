@@ -7,11 +7,14 @@ mean of. A number is solved for if fewer than MANY values are left for it, all o
 
 import csv
 import io
+import json
 import re
 import tomllib
 from html.parser import HTMLParser
 
 import numpy as np
+
+from coaltree.records.bundle import TravellingModel
 
 SMALLEST_SHOWN = 11
 MANY = 5
@@ -141,7 +144,14 @@ def attack(folder):
     solved += attack_cost(tables.get("cost", []))
     solved += attack_page((folder / "report.html").read_text())
     if (folder / "model.npz").exists():
-        solved += attack_model(folder / "model.npz", int(tables["attrition-1"][-1]["left"]))
+        n = int(tables["attrition-1"][-1]["left"])
+        solved += attack_model(folder / "model.npz", n)
+        model = TravellingModel.load(folder / "model.npz")
+        places = model.outcomes.names, model.info["regressors"]
+        solved += attack_units(tables["drivers"], *places, model.arrays["coef"], model.factors.scale_, n)
+        assert all(re.fullmatch(r"\d+%", share) for row in tables["factors"] for share in SHARE.findall(row["codes"]))
+    if (folder / "summary.json").exists():
+        solved += attack_summary(tables, json.loads((folder / "summary.json").read_text()))
     return solved
 
 
@@ -275,14 +285,70 @@ def attack_cost(rows):
 
 
 def attack_model(file, n):
-    """Means of columns, times the subjects, are numbers of patients if the columns are of 0 and 1."""
-    solved = []
+    """Sums over subjects are numbers of patients if columns are of 0 and 1, or of 0, 1 and the square root of 2.
+
+    They are found in means of columns; in the components of topics, which add up to the columns; and, with as many
+    singular vectors as codes, in the products of columns.
+    """
     with np.load(file) as arrays:
-        for name in [name for name in arrays.files if "mean" in name]:
-            for value in np.atleast_1d(arrays[name]) * n:
-                near = round(float(value))
-                if abs(value - near) < 1e-6 and (told([near]) or told([n - near])):
-                    solved.append(f"model.npz, {name}: {near} of {n}")
+        kind = str(arrays["factors_transformer"])
+        sums = {name: np.atleast_1d(arrays[name]) * n for name in arrays.files if "mean" in name}
+        components, mean, scale = (arrays[f"factors_{name}"] for name in ("components", "mean", "scale"))
+        if kind == "lda":
+            sums["components"] = components.sum(axis=0) - 1.0  # the prior of K topics is 1 / K each
+        if kind == "svd" and len(components) == components.shape[1]:
+            sums["means of codes"] = n * mean @ components
+            sums["products"] = (components.T * n * (scale**2 + mean**2)) @ components
+    solved = []
+    for name, values in sums.items():
+        for value in np.ravel(values):
+            for twice in range(SMALLEST_SHOWN):  # subjects with two
+                near = round(float(value - twice * np.sqrt(2.0)))
+                whole = abs(value - twice * np.sqrt(2.0) - near) < 1e-6 and 0 <= near <= n
+                if whole and (told([near]) or told([n - near - twice]) or told([twice])):
+                    solved.append(f"model.npz, {name}: {near} and {twice} of {n}")
+    return solved
+
+
+def attack_units(rows, outcomes, regressors, coef, scale, n):
+    """A coefficient printed in other units than the model's tells a standard deviation, and that who has a code."""
+    solved = []
+    for row in rows:
+        j, k = list(outcomes).index(row["outcome"]), list(regressors).index(row["regressor"])
+        half = 0.5 * 10.0 ** -digits_of(str(row["coefficient"]))
+        ratios = sorted((float(row["coefficient"]) + end) / coef[j, k] for end in (-half, half))
+        if k >= len(scale) or ratios[0] <= 1.0 <= ratios[1]:
+            continue
+        m = np.arange(n + 1)
+        spread = np.sqrt(m / n * (1 - m / n))
+        fewer = np.minimum(m, n - m)[(spread >= ratios[0] * scale[k]) & (spread <= ratios[1] * scale[k])]
+        solved += [f"drivers, {row['regressor']}: with or without the code"] if len(fewer) and told(fewer) else []
+    return solved
+
+
+SHARE = re.compile(r"\(([^()]*)\)(?:,|$)")
+
+
+def attack_summary(tables, summary):
+    """The summary may hold no mean that a table does not hold, with as many digits."""
+    solved = []
+    parts = summary["auroc"] if "summary-external" not in tables else {"external": summary["auroc"]}
+    for part, means in parts.items():
+        shown = {r["method"]: float(r["auroc"]) for r in tables[f"summary-{part.replace('_', '-')}"]}
+        solved += [f"summary.json, {part}, {name}" for name, value in means.items() if value != shown[name]]
+    return solved
+
+
+def attack_payers(means, n, price):
+    """Subjects with a cost between two points of a curve, if each costs the same once; from three digits."""
+    known = np.flatnonzero(~np.isnan(means))
+    solved, before = [], (0.0, 0.0)
+    for day in known:
+        half = 0.5 * 10.0 ** (np.floor(np.log10(means[day])) - 2) + 1e-9
+        now = (means[day] - half) * n / price, (means[day] + half) * n / price
+        values = range(int(np.ceil(now[0] - before[1])), int(np.floor(now[1] - before[0])) + 1)
+        solved += [f"cost until day {day}"] if len(values) and told(values) else []
+        before = now
     return solved
 
 

@@ -15,10 +15,10 @@ from scipy import sparse
 from typer.testing import CliRunner
 
 from coaltree.cli import app
-from coaltree.records import privacy, review
+from coaltree.records import bundle, privacy, review
 from coaltree.records import study as study_module
 from coaltree.records.config import PROBIT, load_config
-from coaltree.records.cost import Costs, cost_curves
+from coaltree.records.cost import Costs, cost_curves, node_separation
 from coaltree.records.factors import CodeFactors
 from coaltree.records.features import Counts
 from coaltree.records.privacy import FEWEST, attrition_table, attrition_tables, score_digits, shown_count, shown_parts
@@ -26,7 +26,7 @@ from coaltree.records.simulate import simulate_cohort
 from coaltree.records.study import run_study
 from coaltree.regression.comparison import Comparison
 from coaltree.report.records import draw_figures
-from tests.records.attack import attack, attack_curves, attack_model, read_tables
+from tests.records.attack import attack, attack_curves, attack_model, attack_payers, attack_units, read_tables
 from tests.records.test_study import CONFIG
 from tests.seeds import seed
 
@@ -123,6 +123,7 @@ def test_small_numbers_are_hidden_in_pictures():
     study = SimpleNamespace(
         cross_validation=comparison,
         temporal=None,
+        comparisons=lambda: {"cross-validation": comparison},
         tree=None,
         curves=None,
         review=None,
@@ -157,12 +158,16 @@ def applied(study):
 
 
 def test_every_published_file_is_attacked(study, applied):
-    """Files that the attack does not read hold pictures, code lists, coefficients or what others hold too."""
+    """Files that the attack does not read: ranks, merge times and supports, from which no number of patients follows.
+
+    Of nodes.csv the gaps in cost are those of at least 11 payers on either side. Pictures draw what tables hold.
+    """
     known = {
         "attrition", "attrition-1", "attrition-2", "outcomes", "auc", "scores", "summary", "calibration", "differences",
-        "table-one", "subgroups", "cost", "report.html", "model.npz", "config.toml",
+        "table-one", "subgroups", "cost", "report.html", "model.npz", "config.toml", "drivers", "factors",
+        "summary.json",
     }  # fmt: skip
-    harmless = {"factors", "drivers", "nodes", "tree.nwk", "summary.json"}
+    harmless = {"nodes", "tree.nwk"}
     for folder in (study[0], applied):
         for file in folder.iterdir():
             name = file.stem if file.suffix == ".csv" else file.name
@@ -177,12 +182,12 @@ def test_the_attack_finds_nothing(study, applied):
     assert read_tables(study[0])["subgroups"]
 
 
-def published(study, folder):
-    """The same study written again, from its kept fits."""
+def published(study, folder, config=None):
+    """The same study written again, from its kept fits, or another one of the same data."""
     from coaltree.report.records import write_report
     from coaltree.results.records import _write_parts
 
-    result = run_study(load_config(study[0].parent / "study.toml"), study[0].with_name("results-private"))
+    result = run_study(load_config(config or study[0].parent / "study.toml"), study[0].with_name("results-private"))
     folder.mkdir()
     _write_parts(folder, result.tables(), {})
     result.model.save(folder / "model.npz")
@@ -281,6 +286,80 @@ def test_a_model_of_single_codes_tells_no_numbers(monkeypatch, tmp_path):
     assert hidden.extra_mean_.tolist() == [0.5]
 
 
+def factored(transformer, n_factors, X):
+    """Two equal models of counts, of which the second hides its means, and by what."""
+    counts = Counts(sparse.csr_matrix(X), tuple("abcde"[: X.shape[1]]))
+    exact, hidden = (CodeFactors(n_factors, 11, transformer) for _ in range(2))
+    exact.fit_transform(counts)
+    hidden.fit_transform(counts)
+    return counts, exact, hidden, *hidden.hide_means()
+
+
+@pytest.mark.parametrize(("transformer", "n_factors"), [("svd", 4), ("nmf", 2), ("svd", 2)])
+def test_a_model_of_factors_tells_no_numbers(tmp_path, transformer, n_factors):
+    """As many singular vectors as codes would tell who has which two codes; scores stay the same."""
+    rng = np.random.default_rng(seed(10))
+    n = 395
+    X = (rng.random((n, 4)) < 0.5).astype(np.int64)
+    X[:, 0], X[:, 1] = np.arange(n) < 30, np.arange(n) >= 23  # seven have both
+    counts, exact, hidden, factor, shift = factored(transformer, n_factors, X)
+    coef = rng.standard_normal((2, n_factors))
+    new = coef / factor
+    np.testing.assert_allclose(
+        hidden.transform(counts) @ new.T - new @ shift, exact.transform(counts) @ coef.T, atol=1e-9
+    )
+    for model, solved in ((exact, n_factors == 4), (hidden, False)):
+        np.savez(tmp_path / "model.npz", **{f"factors_{key}": value for key, value in model.state().items()})
+        assert bool(attack_model(tmp_path / "model.npz", n)) == solved
+
+
+def test_topics_tell_no_numbers(tmp_path, monkeypatch):
+    """Components of topics add up to columns: whole numbers where nobody has a code twice."""
+    rng = np.random.default_rng(seed(10))
+    n = 395
+    X = (rng.random((n, 5)) < 0.5).astype(np.int64)
+    X[:, 0] = np.arange(n) >= 5  # all but five have it
+    X[:3, 1] = 2  # three have it twice
+    rounded = factored("lda", 2, X)[2]
+    assert rounded.codes_ == tuple("bcde")
+    monkeypatch.setattr("coaltree.records.factors.significant", float)
+    exact = factored("lda", 2, X)[2]
+    for model, solved in ((exact, True), (rounded, False)):
+        np.savez(tmp_path / "model.npz", **{f"factors_{key}": value for key, value in model.state().items()})
+        assert bool(attack_model(tmp_path / "model.npz", n)) == solved
+
+
+def test_drivers_are_in_the_units_of_the_model():
+    """In standard deviations they would tell, beside the model, how many have a code."""
+    rng = np.random.default_rng(seed(11))
+    n, names = 395, ("x", "y")
+    X = (rng.random((n, 3)) < 0.5).astype(np.int64)
+    X[:, 0] = np.arange(n) >= 5
+    factor, hidden = (factored("none", 1, X)[i] for i in (3, 2))
+    coef = rng.standard_normal((2, 3))
+    arrays = bundle._model_arrays(
+        {"coef": coef, "intercept": np.zeros(2), "coef_draws": coef[None], "intercept_draws": np.zeros((1, 2))},
+        factor,
+        np.zeros(3),
+    )
+    for used, solved in ((coef, True), (arrays["coef"], False)):
+        rows = review.driver_rows(names, "abc", used, used[None], 0.9)
+        assert bool(attack_units(rows, names, "abc", arrays["coef"], hidden.scale_, n)) == solved
+
+
+def test_a_study_of_single_codes_is_attacked_too(study, tmp_path):
+    text = (study[0].parent / "study.toml").read_text()
+    text = text.replace("n_factors = 4", 'transformer = "none"').replace("min_subjects = 8", "min_subjects = 60")
+    config = study[0].parent / "single.toml"
+    config.write_text(text)
+    result = published(study, tmp_path / "out", config)
+    assert attack(tmp_path / "out") == []
+    names, model = (result.model.outcomes.names, result.model.info["regressors"]), result.model.arrays
+    rows = review.driver_rows(*names, model["coef"], model["coef_draws"], 0.95)
+    drivers = read_tables(tmp_path / "out")["drivers"]
+    assert [row["coefficient"] for row in drivers] == [str(row["coefficient"]) for row in rows]
+
+
 def test_thresholds_are_not_told_apart_by_few():
     """Of 400 subjects 380 live at the first threshold and 377 at the second: three died in between."""
     first, second = attrition_tables(
@@ -298,6 +377,60 @@ def test_cost_is_of_enough_subjects():
     curves = cost_curves(costs, np.arange(80) % 4, n_resamples=20)
     assert np.isnan(curves.mean[:, :10]).all()
     assert not np.isnan(curves.mean[:, 10:]).any()
+    # Each day one more pays, which the difference of two days tells; not so if points are of 11 each.
+    assert attack_payers(curves.mean[0], 20, 100.0)
+    apart = cost_curves(costs, np.arange(80) % 4, n_resamples=20, step=5)
+    assert not any(attack_payers(mean, 20, 100.0) for mean in apart.mean)
+    assert (~np.isnan(apart.mean)).sum(axis=1).tolist() == [1, 1, 1, 1]
+    many = Costs(sparse.vstack([costs.daily] * 5).tocsr(), np.full(400, 30), np.zeros(400, bool), {})
+    apart = cost_curves(many, np.arange(400) % 4, n_resamples=20, step=5)
+    assert (~np.isnan(apart.mean)).sum(axis=1).tolist() == [4, 4, 4, 4]  # days 5, 10, 15 and the last
+    assert not any(attack_payers(mean, 100, 100.0) for mean in apart.mean)
+
+
+def test_gaps_are_of_enough_payers():
+    daily = np.zeros((80, 30))
+    daily[60:75, 0] = 100.0
+    costs = Costs(sparse.csr_matrix(daily), np.full(80, 30), np.zeros(80, bool), {})
+    risk = np.column_stack([np.arange(80.0), np.roll(np.arange(80.0), 40)])
+    assert np.isnan(node_separation(costs, risk, n_resamples=5).gap).all()  # nobody pays in one of the quarters
+    daily[:15, 0] = 100.0
+    costs = Costs(sparse.csr_matrix(daily), np.full(80, 30), np.zeros(80, bool), {})
+    assert node_separation(costs, risk, n_resamples=5).gap[0] == 0.0
+
+
+def drawn(figure):
+    """Coordinates of every line, dot and bar of a figure."""
+    found = []
+    for ax in figure.axes:
+        found += [line.get_xydata() for line in ax.lines if line.get_transform().contains_branch(ax.transData)]
+        for part in ax.collections:
+            found += [np.asarray(part.get_offsets()), *(path.vertices for path in part.get_paths())]
+    return np.concatenate([np.asarray(part).reshape(-1, 2) for part in found])
+
+
+def test_pictures_hold_what_tables_hold(study):
+    """A vector drawing in the page has all digits of what it draws."""
+    result = run_study(load_config(study[0].parent / "study.toml"), study[0].with_name("results-private"))
+    tables, figures = read_tables(study[0]), draw_figures(result)
+    for name in ("cross-validation", "temporal"):
+        if f"auc-{name}" not in figures:
+            continue
+        shown = {float(r[key] or 0) for r in tables[f"scores-{name}"] for key in ("auroc", "auroc_low", "auroc_high")}
+        dots = [part.get_offsets()[:, 0] for part in figures[f"auc-{name}"].axes[0].collections]
+        bars = [p.vertices[:, 0] for part in figures[f"auc-{name}"].axes[0].collections[::2] for p in part.get_paths()]
+        assert {round(float(x), 9) for x in np.concatenate([*dots[1::2], *bars])} <= shown
+        rows = tables[f"calibration-{name}"]
+        rates = {round(float(r[key] or 0), 9) for r in rows for key in ("predicted", "observed", "low", "high")}
+        points = drawn(figures[f"calibration-{name}"])
+        points = {round(float(x), 9) for x in points[points[:, 0] != points[:, 1]].ravel()}  # but for the diagonal
+        assert {x for x in points if 0.0 < x < 1.0} <= rates
+    costs = {float(r[key] or 0) for r in tables["cost"] for key in ("mean_cost", "low", "high")}
+    days = {float(r["day"]) for r in tables["cost"]}
+    points = drawn(figures["cost"])
+    assert set(points[:, 1]) <= costs | {0.0}
+    assert set(points[:, 0]) <= days | {0.0}
+    assert len(set(points[:, 1])) > 4
 
 
 def test_digits_of_scores():

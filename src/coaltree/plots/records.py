@@ -70,9 +70,10 @@ def plot_cost_curves(curves: CostCurves, ax: Axes | None = None, *, currency: st
     day = np.arange(n_days + 1)
     for group in range(n_groups):
         colour = _RISK_COLOURS[round(group * (len(_RISK_COLOURS) - 1) / (n_groups - 1))]
-        mean, low, high = (np.append(0.0, part[group]) for part in (curves.mean, curves.low, curves.high))
-        ax.fill_between(day, low, high, color=colour, alpha=0.25, linewidth=0)
-        ax.plot(day, mean, color=colour, linewidth=1.8)
+        known = np.append(True, ~np.isnan(curves.mean[group]))
+        mean, low, high = (np.append(0.0, part[group])[known] for part in (curves.mean, curves.low, curves.high))
+        ax.fill_between(day[known], low, high, color=colour, alpha=0.25, linewidth=0)
+        ax.plot(day[known], mean, color=colour, linewidth=1.8)
         rank = " (lowest risk)" if group == 0 else " (highest risk)" if group == n_groups - 1 else ""
         text = f"quarter {group + 1}{rank}" if n_groups == 4 else f"group {group + 1}{rank}"
         ax.annotate(text, (n_days, mean[-1]), (5, 0), textcoords="offset points", fontsize=8.5, color=INK, va="center")

@@ -361,7 +361,8 @@ def _threshold(given: Any, model: TravellingModel, events: Events) -> tuple[Any,
     if given is None:
         if model.index is None:
             raise RecordsError(
-                "state the threshold (--threshold): the model was trained on a date, not on index events."
+                "state the threshold (on the command line --threshold): the model was trained on a date, not on "
+                "index events."
             )
         days = index_days(events, dataclasses.replace(model.index, begin=None, end=None, split=None))
         if not days:

@@ -28,7 +28,7 @@ from coaltree.records.cohort import Cohort
 from coaltree.records.engine import Events, fetch, fetch_large, memory_table
 from coaltree.records.errors import RecordsError
 from coaltree.records.importer import choose_columns
-from coaltree.records.privacy import FEWEST
+from coaltree.records.privacy import FEWEST, significant
 from coaltree.validation import check_choice, check_count
 
 CRITERIA = ("rank", "gap")
@@ -183,7 +183,7 @@ class CostCurves:
     """Mean cumulative cost of groups of increasing risk, (G, D), with pointwise bootstrap bands.
 
     Days by which fewer than 11 subjects of a group have incurred any cost are NaN: with known prices, the mean would
-    reveal how many.
+    reveal how many. So are days between the points of curves with a `step`.
     """
 
     mean: Floats
@@ -201,6 +201,7 @@ def cost_curves(
     n_resamples: int = N_RESAMPLES,
     level: float = LEVEL,
     random_state: RandomState = 0,
+    step: int = 1,
 ) -> CostCurves:
     """Split subjects into groups of equal size by risk, and compute the cumulative cost of each.
 
@@ -216,11 +217,16 @@ def cost_curves(
         Bootstrap resamples of subjects, and the level of the bands.
     random_state : int, Generator, …
         Seed.
+    step : int
+        Days between two points. Daily curves reveal the cost of single days, and with known prices who caused them. A
+        longer step gives points that may be shown: they have three significant digits, and at least 11 subjects of the
+        group incurred a cost between any two of them.
 
     Returns
     -------
     CostCurves
     """
+    check_count(step, "step", at_least=1)
     n_groups = check_count(n_groups, "n_groups", at_least=2)
     risk = np.asarray(risk, dtype=np.float64)
     if len(risk) < 2 * n_groups:
@@ -235,20 +241,26 @@ def cost_curves(
         drawn = mean_cumulative(group, resamples)
         low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
         curve = np.stack([mean_cumulative(group)[0], low, high])
-        first = np.sort(_first_cost(group))[FEWEST - 1 :][:1]  # the day by which that many have a cost
-        curve[:, : int(first[0]) if len(first) else None] = np.nan
-        curves.append(curve)
+        curves.append(_points(curve, group, step))
     mean, low, high = (np.stack([curve[k] for curve in curves]) for k in range(3))
     return CostCurves(mean, low, high, np.array([len(rows) for rows in parts]), level, n_resamples)
 
 
-def _first_cost(costs: Costs) -> Ints:
-    """The first day with a cost for every subject, the number of days for those without one."""
+def _points(curve: Floats, costs: Costs, step: int) -> Floats:
+    """Return a curve (3, D) with NaN on days that are not shown; the last days are chosen first."""
     n, n_days = costs.daily.shape
-    first = np.full(n, n_days)
     rows, days = costs.daily.nonzero()
+    first = np.full(n, n_days)
     np.minimum.at(first, rows, days)
-    return first
+    begin = int(np.sort(first)[FEWEST - 1]) if n >= FEWEST else n_days  # the day by which that many have a cost
+    kept: list[int] = []
+    for day in reversed([*range(step - 1, n_days - 1, step), n_days - 1]):
+        since = rows[(days > day) & (days <= kept[-1])] if kept and step > 1 else rows
+        if day >= begin and len(np.unique(since)) >= FEWEST:
+            kept.append(day)
+    found = np.full_like(curve, np.nan)
+    found[:, kept] = curve[:, kept] if step == 1 else np.vectorize(significant, otypes=[float])(curve[:, kept])
+    return found
 
 
 # ---- the node that predicts cost
@@ -268,7 +280,8 @@ class NodeSeparation:
     rank_correlation : ndarray (n_nodes,)
         Spearman correlation of risk and cost over the horizon, weighted for subjects who left.
     gap : ndarray (n_nodes,)
-        Mean cost of the quarter with the highest risk minus that of the quarter with the lowest.
+        Mean cost of the quarter with the highest risk minus that of the quarter with the lowest; NaN if fewer than 11
+        subjects of either incurred a cost.
     chosen : ndarray (n_nodes,)
         Share of bootstrap resamples in which the node has the highest rank correlation.
     shortfall_error : ndarray (n_nodes,)
@@ -336,12 +349,15 @@ def node_separation(
     correlation = _correlations(ranks, cost, rows)
     winners = np.bincount(np.argmax(correlation[1:], axis=1), minlength=risk.shape[1])
     quarter = max(n // N_GROUPS, 1)
-    gap = np.empty(risk.shape[1])
+    gap, hidden = np.empty(risk.shape[1]), np.zeros(risk.shape[1], dtype=bool)
     for node in range(risk.shape[1]):
         order = np.argsort(risk[:, node], kind="stable")
-        low, high = (mean_cumulative(costs.take(part))[0, -1] for part in (order[:quarter], order[-quarter:]))
+        parts = [costs.take(part) for part in (order[:quarter], order[-quarter:])]
+        low, high = (mean_cumulative(part)[0, -1] for part in parts)
         gap[node] = high - low
+        hidden[node] = any(np.count_nonzero(part.total) < FEWEST for part in parts)
     best = int(np.argmax(correlation[0] if criterion == "rank" else gap))
+    gap[hidden] = np.nan  # with known prices it would reveal how many
     shortfall = correlation[:, [best]] - correlation
     error: Floats = shortfall[1:].std(axis=0) if n_resamples > 1 else np.zeros(risk.shape[1])
     if criterion == "rank" and sizes is not None:

@@ -6,8 +6,6 @@ import csv
 import dataclasses
 import datetime
 import gzip
-import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,10 +38,11 @@ from coaltree.records.labels import (
     write_labels,
 )
 from coaltree.records.omop import import_omop
-from coaltree.records.outcomes import Definition, OutcomeSet, load_outcomes, read_definition
+from coaltree.records.outcomes import OutcomeSet, load_outcomes, read_definition
 from coaltree.records.privacy import shown_count
 from coaltree.records.review import Group
 from coaltree.records.sources import HELD_OUT, import_csv, import_meds, import_synpuf, read_splits
+from coaltree.storage import fingerprint
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,18 +171,6 @@ def _summary(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def fingerprint(*parts: Any) -> str:
-    """Sixteen hexadecimal digits of arrays and JSON values."""
-    digest = hashlib.sha256()
-    for part in parts:
-        if isinstance(part, np.ndarray):
-            digest.update(str((part.shape, part.dtype.str)).encode())
-            digest.update(np.ascontiguousarray(part).tobytes())
-        else:
-            digest.update(json.dumps(part, sort_keys=True, default=str).encode())
-    return digest.hexdigest()[:16]
-
-
 def imported_events(data: DataConfig, private: Path) -> Path:
     """Return the folder of events in normal form: the source if it already is, else an import kept in `private`."""
     source = Path(data.path)
@@ -198,7 +185,7 @@ def imported_events(data: DataConfig, private: Path) -> Path:
         files = sorted(file for file in source.rglob("*") if file.is_file())
     facts = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     settings = {**dataclasses.asdict(data), "memory_limit": ""}
-    out = private / f"events-{fingerprint([settings, facts])}"
+    out = private / f"events-{fingerprint(settings, facts)[:16]}"
     if out.exists():  # an import becomes visible only when it is complete
         return out
     if data.source == "meds":
@@ -231,11 +218,6 @@ def find_thresholds(config: StudyConfig, events: Events) -> list[tuple[str, Any]
 # ---- index events
 
 
-def index_definition(index: IndexConfig) -> Definition:
-    """Return the codes of an index event."""
-    return read_definition("index", {"name": "the index event", **index.codes}, "[index]")
-
-
 def index_periods(events: Events, index: IndexConfig, rule: CohortRule) -> list[tuple[str, Any]]:
     """Return the days of the subjects' first codes from a set, for training and, with a split, for validation."""
     days = index_days(events, index)
@@ -254,7 +236,8 @@ def index_periods(events: Events, index: IndexConfig, rule: CohortRule) -> list[
 
 def index_days(events: Events, index: IndexConfig) -> dict[int, int]:
     """Day of each subject's first index event within begin … end that has no such code in the washout before it."""
-    spellings = events.matching(index_definition(index).matches)
+    wanted = read_definition("index", {"name": "the index event", **index.codes}, "[index]")
+    spellings = events.matching(wanted.matches)
     if not spellings:
         return {}
     table = events.table.filter(events.table.code.isin(spellings), events.table.time.notnull())

@@ -184,7 +184,7 @@ def _check_columns(table: Any) -> None:
     if missing:
         raise RecordsError(
             f"events lack the column(s) {', '.join(missing)}; they have {', '.join(schema.names)}. "
-            "Convert them with `coaltree records import`."
+            "Convert them with import_csv or another import (on the command line `coaltree records import`)."
         )
     if not schema["time"].is_timestamp():
         raise RecordsError(f"the column time must hold timestamps, not {schema['time']}. Import the events first.")

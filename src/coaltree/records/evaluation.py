@@ -5,22 +5,22 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from coaltree import storage
-from coaltree._arrays import Bools, Floats
+from coaltree._arrays import Floats, Ints
 from coaltree.records.config import PROBIT, ModelConfig, StudyConfig
-from coaltree.records.dataset import Period, StudyData, fingerprint
+from coaltree.records.dataset import Period, StudyData
 from coaltree.records.factors import CodeFactors
 from coaltree.records.features import Counts, bare_code
 from coaltree.regression.baselines import BASELINES
-from coaltree.regression.comparison import Comparison
+from coaltree.regression.comparison import Comparison, compare
 from coaltree.regression.fit import N_PREDICTIVE, ProbitFit, fit_probit
 from coaltree.regression.folds import stratified_folds
 
@@ -76,18 +76,9 @@ def methods(config: StudyConfig) -> tuple[str, ...]:
     return (PROBIT, *config.model.baselines)
 
 
-def run_task(task: Task, method: str) -> Arrays:
-    """Fit one method to the training set and predict the other set."""
-    from threadpoolctl import threadpool_limits
-
-    name = method + (f"-{_settings(task.config.model)}" if method == PROBIT else "")
-    with threadpool_limits(1):  # fits run side by side, and small matrices lose time to threads
-        return task.keep(name, partial(_fit, task, method))
-
-
 def _settings(model: ModelConfig) -> str:
     """A short hash of everything the probit's results depend on."""
-    return fingerprint([model.n_iter, model.burn_in, model.n_chains])[:8]
+    return storage.fingerprint(model.n_iter, model.burn_in, model.n_chains)[:8]
 
 
 def _factors(task: Task) -> Arrays:
@@ -124,9 +115,12 @@ def feature_names(features: Arrays, names: Mapping[str, str]) -> list[str]:
 
 
 def _fit(task: Task, method: str) -> Arrays:
+    """Fit one method to the training set and predict the other set."""
+    from threadpoolctl import threadpool_limits
+
     features = task.features()
     started = time.perf_counter()
-    with warnings.catch_warnings():
+    with threadpool_limits(1), warnings.catch_warnings():  # fits run side by side; small matrices lose time to threads
         # An outcome with one class in a fold is NA in the tables; convergence is in the report.
         warnings.simplefilter("ignore")
         if method == PROBIT:
@@ -180,25 +174,69 @@ def thinned_draws(fit: ProbitFit) -> Arrays:
     return {"coef_draws": coef[chosen], "intercept_draws": intercept[chosen]}
 
 
+@dataclasses.dataclass(eq=False)
+class StudyModel:
+    """A method of a study as a pipeline for `compare`: rows of a cohort → factors of their codes → predictions.
+
+    X holds numbers of rows, (n, 1). The factors of a fold are fitted to its training rows once for all methods.
+    """
+
+    method: str
+    counts: Counts
+    labels: Floats
+    folds: Ints
+    store: Path
+    config: StudyConfig
+    names: tuple[str, ...]
+
+    def task(self, fold: int) -> Task:
+        """Return the training rows and the held-out rows of a fold."""
+        train, new = self.folds != fold, self.folds == fold
+        parts = self.counts.take(train), self.labels[train], self.counts.take(new)
+        return Task(fold, *parts, self.store, self.config, self.names)
+
+    def get_params(self, deep: bool = True) -> dict[str, str]:
+        """Return what distinguishes this model's kept fits from others."""
+        return {"data": self.store.name, "settings": _settings(self.config.model) if self.method == PROBIT else ""}
+
+    def fit(self, X: Floats, Y: Floats) -> Self:
+        """Fit to the training rows of a fold."""
+        (fold,) = np.setdiff1d(self.folds, self.folds[X[:, 0].astype(np.int64)])
+        self.predictions_ = _fit(self.task(int(fold)), self.method)
+        return self
+
+    def predict_proba(self, X: Floats) -> Floats:
+        """Return the probabilities of the held-out rows, (n, P)."""
+        return self.predictions_["probability"]
+
+    def decision_function(self, X: Floats) -> Floats:
+        """Return the scores of the held-out rows, (n, P)."""
+        return self.predictions_["score"]
+
+
 def cross_validate(data: StudyData, config: StudyConfig, private: Path, n_jobs: int, progress: bool) -> Comparison:
     """Out-of-fold predictions of every method in the training cohort, with factors fitted within each fold."""
-    period = data.periods[0]
+    period, n_folds = data.periods[0], config.validation.n_folds
     Y = period.labels.Y
-    folds = stratified_folds(Y, config.validation.n_folds, config.seed)
+    folds = stratified_folds(Y, n_folds, config.seed)
     store = private / "fits" / _digest(period, config, folds)
-    names = data.outcomes.names
-    tasks = []
-    for fold in range(config.validation.n_folds):
-        held_out = folds == fold
-        tasks.append(Task(fold, _rows(period, ~held_out), Y[~held_out], _rows(period, held_out), store, config, names))
-    chosen = methods(config)
-    probability, score = np.full((2, len(chosen), *Y.shape), np.nan)
-    seconds = np.zeros((len(chosen), len(tasks)))
-    for task, method, result in _run(tasks, n_jobs, progress, "Cross-validation"):
-        m, rows = chosen.index(method), folds == task.number
-        probability[m, rows], score[m, rows] = result["probability"], result["score"]
-        seconds[m, task.number] = float(result["seconds"])
-    return Comparison(chosen, names, Y, folds, probability, score, seconds, config.validation.n_resamples, config.seed)
+    shared = period.counts, Y, folds, store, config, data.outcomes.names
+    models = {method: StudyModel(method, *shared) for method in methods(config)}
+    tasks = (models[PROBIT].task(fold) for fold in range(n_folds))
+    for _ in _side_by_side(((Task.features, task) for task in tasks), n_folds, n_jobs, progress, "Factors"):
+        pass  # kept in files
+    return compare(
+        models,
+        np.arange(len(Y), dtype=np.float64)[:, None],
+        Y,
+        n_folds=n_folds,
+        random_state=config.seed,
+        n_jobs=n_jobs,
+        progress=progress,
+        checkpoint=store,
+        outcomes=data.outcomes.names,
+        n_resamples=config.validation.n_resamples,
+    )
 
 
 def fit_all(
@@ -207,14 +245,13 @@ def fit_all(
     """Fit to the whole training cohort; with a second cohort, its predictions as a comparison."""
     period, last = data.periods[0], data.periods[-1]
     store = private / "fits" / _digest(period, config, last.labels.cohort.subject)
-    everybody = np.ones(len(period.labels.Y), dtype=bool)
-    new = _rows(last, np.ones(len(last.labels.Y), dtype=bool))
-    task = Task(TEMPORAL, _rows(period, everybody), period.labels.Y, new, store, config, data.outcomes.names)
-    results = {method: result for _, method, result in _run([task], n_jobs, progress, "Whole cohort")}
+    task = Task(TEMPORAL, period.counts, period.labels.Y, last.counts, store, config, data.outcomes.names)
+    chosen = methods(config)
+    runs = _side_by_side(((_whole, task, method) for method in chosen), len(chosen), n_jobs, progress, "Whole cohort")
+    results = dict(zip(chosen, runs, strict=True))
     results["features"] = task.features()
     if len(data.periods) == 1:
         return results, None
-    chosen = methods(config)
     comparison = Comparison(
         chosen,
         data.outcomes.names,
@@ -229,23 +266,27 @@ def fit_all(
     return results, comparison
 
 
-def _rows(period: Period, keep: Bools) -> Counts:
-    return period.counts.take(keep)
-
-
 def _digest(period: Period, config: StudyConfig, which: npt.NDArray[Any]) -> str:
     matrix = period.counts.matrix
     settings = [dataclasses.asdict(config.features), config.seed, list(period.counts.codes), period.counts.extra_names]
     extra = np.empty(0) if period.counts.extra is None else period.counts.extra
-    return fingerprint(matrix.data, matrix.indices, matrix.indptr, extra, period.labels.Y, which, settings)
+    return storage.fingerprint(matrix.data, matrix.indices, matrix.indptr, extra, period.labels.Y, which, settings)[:16]
 
 
-def _run(tasks: list[Task], n_jobs: int, progress: bool, title: str) -> Iterator[tuple[Task, str, Arrays]]:
-    """Yield every task and method with its result, in order."""
+def _whole(task: Task, method: str) -> Arrays:
+    """Fit one method to the whole training cohort, or return the kept fit."""
+    name = method + (f"-{_settings(task.config.model)}" if method == PROBIT else "")
+    return task.keep(name, partial(_fit, task, method))
+
+
+def _side_by_side(
+    calls: Iterable[tuple[Any, ...]], n_calls: int, n_jobs: int, progress: bool, title: str
+) -> Iterator[Arrays]:
+    """Yield the results of functions with their arguments, in order."""
     from joblib import Parallel, delayed
     from tqdm.auto import tqdm
 
-    pairs = [(task, method) for task in tasks for method in methods(task.config)]
-    runs = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(run_task)(*pair) for pair in pairs)
-    for (task, method), result in zip(pairs, tqdm(runs, title, len(pairs), disable=not progress), strict=True):
-        yield task, method, result
+    runs = Parallel(n_jobs=n_jobs, return_as="generator")(
+        delayed(function)(*arguments) for function, *arguments in calls
+    )
+    yield from tqdm(runs, title, n_calls, disable=not progress)

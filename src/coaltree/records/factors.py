@@ -12,6 +12,7 @@ from coaltree._arrays import Floats
 from coaltree.errors import InputTypeError
 from coaltree.records.errors import RecordsError
 from coaltree.records.features import Counts
+from coaltree.records.privacy import FEWEST, significant
 from coaltree.validation import check_choice, check_count
 
 LARGEST = 5.0  # standard deviations an additional regressor may lie from its mean; units get mixed up
@@ -57,7 +58,12 @@ class CodeFactors:
         from sklearn.base import clone
 
         n_subjects = np.asarray((counts.matrix > 0).sum(axis=0)).ravel()
-        columns = np.flatnonzero(n_subjects >= self.min_subjects)
+        frequent = n_subjects >= self.min_subjects
+        if self.transformer == "lda" and self.min_subjects >= FEWEST:
+            # Its components add up to the columns, which would reveal how many lack a code.
+            lacking = counts.matrix.shape[0] - n_subjects
+            frequent &= (lacking == 0) | (lacking >= FEWEST)
+        columns = np.flatnonzero(frequent)
         self.codes_ = tuple(counts.codes[i] for i in columns)
         least = self.n_factors if _named(self.transformer) and self.transformer != "none" else 1
         if len(columns) < least:
@@ -67,6 +73,9 @@ class CodeFactors:
             )
         self.transformer_ = model = self._make() if _named(self.transformer) else clone(self.transformer)
         raw = _quietly(model.fit_transform, self._roots(counts))
+        if self.transformer == "lda":  # exact sums of square roots would reveal how many subjects have each count
+            _restore(model, np.vectorize(significant)(model.components_), len(columns))
+            raw = model.transform(self._roots(counts))
         self.mean_, spread = raw.mean(axis=0), raw.std(axis=0)
         self.scale_ = np.where(spread > 0, spread, 1.0)
         self._fit_extra(counts)
@@ -146,20 +155,18 @@ class CodeFactors:
         return model
 
     def hide_means(self) -> tuple[Floats, Floats]:
-        """Scale single codes by round numbers, and return by what coefficients must be multiplied and shifted.
+        """Centre factors and scale single codes by round numbers; return how coefficients are divided and shifted.
 
-        The mean of a column of counts, times the number of subjects, can reveal how many have the code. With
-        new = old × a + b the scores are unchanged if coefficients are divided by a and intercepts lowered by the sum of
-        b × coefficient / a.
+        The mean of a column of counts, times the number of subjects, can reveal how many have the code, and the means
+        of as many factors as codes reveal those of the codes. With new = old × a + b the scores are unchanged if
+        coefficients are divided by a and intercepts lowered by the sum of b × coefficient / a.
         """
-        n_columns = len(self.mean_) + len(self.extra_names_)
+        n_columns, k = len(self.mean_) + len(self.extra_names_), len(self.mean_)
         factor, shift = np.ones(n_columns), np.zeros(n_columns)
-        if self.transformer == "none":
-            scale = 2.0 ** np.round(np.log2(self.scale_))
-            mean = scale * np.round(self.mean_ / scale)
-            k = len(self.mean_)
-            factor[:k], shift[:k] = self.scale_ / scale, (self.mean_ - mean) / scale
-            self.mean_, self.scale_ = mean, scale
+        scale = 2.0 ** np.round(np.log2(self.scale_)) if self.transformer == "none" else self.scale_
+        mean = scale * np.round(self.mean_ / scale)
+        factor[:k], shift[:k] = self.scale_ / scale, (self.mean_ - mean) / scale
+        self.mean_, self.scale_ = mean, scale
         return factor, shift
 
     # ---- columns

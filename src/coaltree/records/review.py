@@ -455,7 +455,7 @@ def _group_events(y: Floats, inside: Bools, sizes: Sequence[int]) -> list[int | 
 
 
 def driver_rows(outcomes: Sequence[str], features: Sequence[str], coef: Floats, draws: Floats, level: float) -> Rows:
-    """The regressors with the largest coefficients of every outcome, in standard deviations, with intervals.
+    """The regressors with the largest coefficients of every outcome, with intervals.
 
     `coef` is (P, K) and `draws` (S, P, K), of the posterior.
     """

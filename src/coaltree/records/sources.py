@@ -104,7 +104,8 @@ def _check_meds(file: Path) -> None:
     if missing:
         raise RecordsError(
             f"{file} is not MEDS: it lacks {', '.join(missing)} and has {', '.join(schema.names)}. "
-            "For another layout use import_csv, import_omop or import_synpuf (--source csv, omop, synpuf)."
+            "For another layout use import_csv, import_omop or import_synpuf (on the command line --source "
+            "csv, omop or synpuf)."
         )
     types = {name: schema.field(name).type for name in schema.names}
     texts = (pa.types.is_string, pa.types.is_large_string)

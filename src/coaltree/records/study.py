@@ -38,6 +38,8 @@ from coaltree.regression.comparison import Comparison
 from coaltree.rows import Rows
 from coaltree.tree import Tree
 
+COST_STEP = 30  # days between points of cost curves
+
 
 @dataclass(frozen=True, eq=False)
 class StudyResult:
@@ -142,7 +144,7 @@ class StudyResult:
         """Return mean cumulative cost by quarter of risk at the end of every thirty days."""
         assert self.curves is not None
         n_days = self.curves.mean.shape[1]
-        days = [*range(29, n_days - 1, 30), n_days - 1]
+        days = [*range(COST_STEP - 1, n_days - 1, COST_STEP), n_days - 1]
         rows = Rows()
         for day in days:
             for quarter in range(len(self.curves.mean)):
@@ -150,9 +152,9 @@ class StudyResult:
                     {
                         "day": day + 1,
                         "quarter": quarter + 1,
-                        "mean_cost": significant(self.curves.mean[quarter, day]),
-                        "low": significant(self.curves.low[quarter, day]),
-                        "high": significant(self.curves.high[quarter, day]),
+                        "mean_cost": float(self.curves.mean[quarter, day]),
+                        "low": float(self.curves.low[quarter, day]),
+                        "high": float(self.curves.high[quarter, day]),
                     }
                 )
         return rows
@@ -195,6 +197,7 @@ def run_study(
     separation, curves = _future_cost(data, config, fits, tree)
     features = fits["features"]
     regressors = feature_names(features, data.names)
+    model = TravellingModel.from_study(config, data.outcomes, fits, data.names, _training_facts(data))
     return StudyResult(
         config,
         attrition_tables([period.cohort.attrition for period in data.periods]),
@@ -223,8 +226,8 @@ def run_study(
             "notes": list(data.notes),
             "held_out": data.held_out,
         },
-        _review(data, config, fits, cross_validation, temporal, regressors),
-        TravellingModel.from_study(config, data.outcomes, fits, data.names, _training_facts(data)),
+        _review(data, config, model, cross_validation, temporal, regressors),
+        model,
     )
 
 
@@ -238,12 +241,15 @@ def _tidy(folder: Path) -> None:
 def _review(
     data: StudyData,
     config: StudyConfig,
-    fits: dict[str, Any],
+    model: TravellingModel,
     cross_validation: Comparison,
     temporal: Comparison | None,
     regressors: list[str],
 ) -> Review:
-    """Table 1 of all cohorts; curves and subgroups of the last; drivers from the fit to the whole training cohort."""
+    """Table 1 of all cohorts; curves and subgroups of the last; drivers from the model as it is published.
+
+    Drivers in other units than the model's would reveal the units, and these how many subjects have a code.
+    """
     groups = [period_group(period) for period in data.periods]
     last, comparison = (data.periods[-1], temporal) if temporal is not None else (data.periods[0], cross_validation)
     level = config.validation.level
@@ -251,7 +257,7 @@ def _review(
         table_one(groups, data.outcomes.names),
         outcome_curves(comparison, PROBIT, level, config.seed),
         subgroup_rows(comparison, PROBIT, last.cohort, last.female, level),
-        driver_rows(data.outcomes.names, regressors, fits[PROBIT]["coef"], fits[PROBIT]["coef_draws"], level),
+        driver_rows(data.outcomes.names, regressors, model.arrays["coef"], model.arrays["coef_draws"], level),
         "cross-validation" if temporal is None else "held-out" if data.held_out else "temporal validation",
     )
 
@@ -286,7 +292,12 @@ def _future_cost(
         return separation, None
     risk = features["new"] @ coef[separation.best]
     curves = cost_curves(
-        last.costs, risk, n_resamples=config.cost.n_resamples, level=config.cost.level, random_state=config.seed
+        last.costs,
+        risk,
+        n_resamples=config.cost.n_resamples,
+        level=config.cost.level,
+        random_state=config.seed,
+        step=COST_STEP,
     )
     return separation, curves
 

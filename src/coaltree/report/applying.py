@@ -11,7 +11,14 @@ from coaltree.records.review import WHY_WITHHELD, calibration_rows, summary_rows
 from coaltree.report.blocks import facts, note, table, text
 from coaltree.report.page import Page
 from coaltree.report.records import CARD_LIMITS, model_card, window_text
-from coaltree.report.review import CALIBRATION, draw_review, outcome_blocks, review_sections, table_one_blocks
+from coaltree.report.review import (
+    CALIBRATION,
+    draw_review,
+    outcome_blocks,
+    review_sections,
+    table_one_blocks,
+    with_commas,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,7 +63,9 @@ def write_application(found: Application, figures: dict[str, Figure], path: str 
             if heading == CALIBRATION:
                 groups = calibration_rows(found.comparison)
                 names = ["group", "labels", "events", "predicted", "observed", "low", "high"]
-                pooled = [table(groups, "By groups of rising prediction, all outcomes pooled", columns=names)]
+                pooled = [
+                    table(with_commas(groups), "By groups of rising prediction, all outcomes pooled", columns=names)
+                ]
             page.section(heading, *pooled, *blocks)
     page.section(
         "Methods",

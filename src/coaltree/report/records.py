@@ -26,7 +26,14 @@ from coaltree.records.review import (
 from coaltree.records.study import StudyResult
 from coaltree.report.blocks import facts, figure, note, table, text
 from coaltree.report.page import Page
-from coaltree.report.review import CALIBRATION, draw_review, outcome_blocks, review_sections, table_one_blocks
+from coaltree.report.review import (
+    CALIBRATION,
+    draw_review,
+    outcome_blocks,
+    review_sections,
+    table_one_blocks,
+    with_commas,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -235,10 +242,7 @@ def draw_figures(result: StudyResult) -> dict[str, Figure]:
 
     labels = [method_name(method) for method in result.cross_validation.methods]
     figures = {}
-    comparisons = {"cross-validation": result.cross_validation}
-    if result.temporal is not None:
-        comparisons["temporal"] = result.temporal
-    for name, whole in comparisons.items():
+    for name, whole in result.comparisons().items():
         comparison = shown(whole)
         if comparison is None:
             continue
@@ -306,8 +310,10 @@ def write_report(result: StudyResult, figures: dict[str, Figure], path: str | Pa
 
 
 def _titles(result: StudyResult) -> dict[str, str]:
+    """Return the title of each comparison by the name of its files."""
     validation = "Held-out subjects" if result.facts.get("held_out") else "Temporal validation"
-    return {"cross-validation": "Cross-validation", "temporal": validation}
+    titles = {"cross-validation": "Cross-validation", "temporal": validation}
+    return {name: titles[name] for name in result.comparisons()}
 
 
 def _pooled_calibration(result: StudyResult, figures: dict[str, Figure]) -> list[Any]:
@@ -325,7 +331,7 @@ def _pooled_calibration(result: StudyResult, figures: dict[str, Figure]) -> list
         which = _titles(result)["temporal" if result.temporal is not None else "cross-validation"].lower()
         blocks.append(
             table(
-                rows,
+                with_commas(rows),
                 f"The coalescent probit by groups of rising prediction, all outcomes pooled, {which}",
                 columns=["group", "labels", "events", "predicted", "observed", "low", "high"],
             )
@@ -336,8 +342,7 @@ def _pooled_calibration(result: StudyResult, figures: dict[str, Figure]) -> list
 def _withheld(result: StudyResult) -> list[Any]:
     blocks = []
     for name, title in _titles(result).items():
-        comparison = result.comparisons().get(name)
-        hidden = withheld(comparison) if comparison is not None else []
+        hidden = withheld(result.comparisons()[name])
         if hidden:
             blocks.append(note(f"{WHY_WITHHELD}. {title}: {', '.join(hidden)}."))
     return blocks
@@ -378,10 +383,11 @@ def _summary(result: StudyResult) -> list[str]:
         )
     if result.curves is not None:
         low, high = result.curves.mean[0, -1], result.curves.mean[-1, -1]
-        sentences.append(
-            f"In the last cohort the quarter with the highest risk costs {high:,.0f} on average over the horizon, the "
-            f"quarter with the lowest {low:,.0f}."
-        )
+        if low == low and high == high:
+            sentences.append(
+                f"In the last cohort the quarter with the highest risk costs {high:,.0f} on average over the horizon, "
+                f"the quarter with the lowest {low:,.0f}."
+            )
     return sentences
 
 
@@ -410,11 +416,13 @@ def _imported(result: StudyResult) -> dict[str, object]:
     facts = result.facts["imported"]
     rejected = sum((facts.get("rejected") or {}).values())
     copies = facts.get("duplicates") or {}
+    number = shown_count(copies.get("exact_copies", 0))
+    n_copies = f"{number:,}" if isinstance(number, int) else number
     return {
         "source": facts.get("dataset_name") or result.config.data.path,
         "events": facts.get("n_events"),
         "rows rejected at import": shown_count(rejected),
-        "exact copies of events": f"{shown_count(copies.get('exact_copies', 0))}, {copies.get('policy', 'keep')}",
+        "exact copies of events": f"{n_copies}, {'dropped' if copies.get('policy') == 'drop' else 'kept'}",
         "notes": " ".join(facts.get("notes") or []) or "none",
     }
 
@@ -423,9 +431,7 @@ def _auc_tables(result: StudyResult) -> list[Any]:
     """One table per validation, one column per method: narrow enough to fit the page."""
     blocks = []
     for name, title in _titles(result).items():
-        comparison = result.comparisons().get(name)
-        if comparison is None:
-            continue
+        comparison = result.comparisons()[name]
         rows = []
         for row in auc_rows({name: comparison}, comparison.outcomes):
             short = {key.removesuffix(f" {name}"): value for key, value in row.items()}
@@ -439,14 +445,11 @@ def _auc_tables(result: StudyResult) -> list[Any]:
 def _comparison_blocks(result: StudyResult) -> list[Any]:
     blocks = []
     for name, title in _titles(result).items():
-        comparison = result.comparisons().get(name)
-        if comparison is None:
-            continue
-        found = summary_rows(comparison, result.config.validation.level)
+        found = summary_rows(result.comparisons()[name], result.config.validation.level)
         rows = [
             {
                 "method": method_name(row["method"]),
-                "area": f"{row['auroc']:.3f} ({row['auroc_low']:.3f} to {row['auroc_high']:.3f})",
+                "area": f"{row['auroc']:.3f} ({row['auroc_low']:.3f} to {row['auroc_high']:.3f})".replace(" ", "\xa0"),
                 "AUPRC": row["auprc"],
                 "Brier": row["brier"],
                 "log loss": row["log_loss"],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from coaltree.records.privacy import FEWEST
 from coaltree.records.review import FEWEST_GROUPS, N_RESAMPLES, Review
@@ -27,6 +27,16 @@ def draw_review(review: Review | None) -> dict[str, Figure]:
     return {f"outcomes-{kind}": plot_outcome_curves(review.curves, kind) for kind in _KINDS}
 
 
+def with_commas(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows with bounds such as "4368+" written as other numbers on a page are, "4,368+"."""
+    return [{key: _with_commas(value) for key, value in row.items()} for row in rows]
+
+
+def _with_commas(value: Any) -> Any:
+    is_bound = isinstance(value, str) and value.endswith("+") and value[:-1].isdigit()
+    return f"{int(value[:-1]):,}+" if is_bound else value
+
+
 def outcome_blocks(outcomes: Rows, thresholds: Sequence[str] = ("",)) -> list[Block]:
     """Return the counts of every outcome at each threshold and, separately, its definition, which may be long."""
     blocks = []
@@ -38,7 +48,7 @@ def outcome_blocks(outcomes: Rows, thresholds: Sequence[str] = ("",)) -> list[Bl
         ]
         where = f"Threshold {threshold}: events" if threshold else "Events"
         names = [name for name in rows[0] if name != "codes"] if rows else []
-        blocks.append(table(rows, f"{where} in the horizon, and labels that are undefined", columns=names))
+        blocks.append(table(with_commas(rows), f"{where} in the horizon, and labels that are undefined", columns=names))
     return [
         *blocks,
         table(
@@ -119,9 +129,9 @@ def review_sections(review: Review | None, figures: dict[str, Figure], level: fl
                 "What drives each outcome",
                 [
                     text(
-                        "Coefficients of the regressors that weigh most, in probits per standard deviation, with "
-                        f"{level:.0%} posterior intervals. They show what goes with an outcome in these records, not "
-                        "what causes it."
+                        "Coefficients of the regressors that weigh most, in probits per standard deviation (for a "
+                        f"single code, per power of two next to it), with {level:.0%} posterior intervals. They show "
+                        "what goes with an outcome in these records, not what causes it."
                     ),
                     table(
                         _driver_lines(review.drivers),
