@@ -31,6 +31,11 @@ _ID_NAME = re.compile(
 )
 
 
+def option(argument: str) -> str:
+    """Name an argument as Python has it and as the command line does, for messages that both show."""
+    return f"{argument} (--{argument.replace('_', '-')})"
+
+
 class Raw(NamedTuple):
     """A table as it was read, before anything was chosen."""
 
@@ -90,7 +95,9 @@ def read_table(
     table = _chosen(read_raw(source, header), id_column, features, drop, recognise=is_path(source) and not features)
     for column in table.frame.columns:
         if np.isinf(column.values).any():
-            raise TableError(f"Column {column.name!r} holds infinite values. Correct them or leave it out with --drop.")
+            raise TableError(
+                f"Column {column.name!r} holds infinite values. Correct them, or leave it out with {option('drop')}."
+            )
     table = _settle_missing(table, drop_missing)
     n = table.frame.n_rows
     if n < 2:
@@ -321,7 +328,9 @@ def choose_ids(raw: Raw, id_column: str | None, recognise: bool = True) -> tuple
     frame, notes = raw.frame, list[str]()
     if id_column is not None:
         if id_column not in frame.names:
-            raise TableError(f"--id-column {id_column!r} is not a column. Its columns: {listed(frame.names)}.")
+            raise TableError(
+                f"{option('id_column')} {id_column!r} is not a column. Its columns: {listed(frame.names)}."
+            )
     elif raw.row_names is not None:
         id_column = raw.row_names
         notes.append("Rows are named by the table's index, its column without a name of its own.")
@@ -330,7 +339,9 @@ def choose_ids(raw: Raw, id_column: str | None, recognise: bool = True) -> tuple
     elif recognise:
         id_column = recognised_ids(frame)
         if id_column is not None:
-            notes.append(f"Rows are named by column {id_column!r}: it differs in every row; --id-column names another.")
+            notes.append(
+                f"Rows are named by column {id_column!r}: it differs in every row; {option('id_column')} names another."
+            )
     if id_column is None:
         return frame, tuple(str(i + 1) for i in range(frame.n_rows)), notes
     column = frame.columns[frame.names.index(id_column)]
@@ -354,10 +365,12 @@ def recognised_ids(frame: Frame) -> str | None:
 
 def check_names(ids: Sequence[str], id_column: str) -> tuple[str, ...]:
     """Refuse names of rows that are missing, repeated or cannot be written."""
-    option = f"column {id_column!r}" if id_column else "the first column"
+    where = f"column {id_column!r}" if id_column else "the first column"
     for i, name in enumerate(ids):
         if not name:
-            raise TableError(f"Row {i + 1} has no name in {option}. Fill it in, or choose another --id-column.")
+            raise TableError(
+                f"Row {i + 1} has no name in {where}. Fill it in, or choose another {option('id_column')}."
+            )
         if _CONTROL.search(name):
             raise TableError(
                 f"The name of row {i + 1}, {name[:40]!r}, holds a line break or another control character, which tree "
@@ -367,7 +380,7 @@ def check_names(ids: Sequence[str], id_column: str) -> tuple[str, ...]:
     for i, name in enumerate(ids):
         if name in seen:
             raise TableError(
-                f"Rows {seen[name] + 1} and {i + 1} have the same name {name!r} in {option} "
+                f"Rows {seen[name] + 1} and {i + 1} have the same name {name!r} in {where} "
                 f"({len(ids) - len(set(ids))} repeats in all). Names must differ."
             )
         seen[name] = i
@@ -379,17 +392,21 @@ def check_names(ids: Sequence[str], id_column: str) -> tuple[str, ...]:
 
 def _chosen(raw: Raw, id_column: str | None, features: Sequence[str], drop: Sequence[str], recognise: bool) -> Table:
     if features and drop:
-        raise TableError("--features and --drop exclude each other: give one of them.")
+        raise TableError(f"{option('features')} and {option('drop')} exclude each other: give one of them.")
     names = raw.frame.names
-    for option, wanted in (("--features", features), ("--drop", drop)):
+    for argument, wanted in (("features", features), ("drop", drop)):
         unknown = [name for name in wanted if name not in names]
         if unknown:
-            raise TableError(f"{option} names {listed(unknown)}, not in the table. Its columns: {listed(names)}.")
+            raise TableError(
+                f"{option(argument)} names {listed(unknown)}, not in the table. Its columns: {listed(names)}."
+            )
     frame, ids, notes = choose_ids(raw, id_column, recognise)
     named = {column.name: column for column in frame.columns}
     columns = [named[name] for name in dict.fromkeys(features or named) if name in named and name not in drop]
     if not columns:
-        raise TableError("No column is left to cluster by. Keep at least one with --features or --drop.")
+        raise TableError(
+            f"No column is left to cluster by. Keep at least one with {option('features')} or {option('drop')}."
+        )
     return Table(frame.keep(columns)._replace(ids=ids), (*raw.notes, *notes))
 
 
@@ -409,12 +426,12 @@ def _settle_missing(table: Table, drop: bool) -> Table:
     worst = [f"{table.features[j]!r} ({counts[j]:,})" for j in order[:MOST_NAMED]]
     notes = [
         f"Missing values: {missing.sum():,}, in {rows.sum():,} of {len(rows):,} rows, inferred with the tree; by "
-        f"column: {', '.join(worst)}. --drop-missing leaves those rows out."
+        f"column: {', '.join(worst)}. {option('drop_missing')} leaves those rows out."
     ]
     bare = [table.ids[i] for i in np.flatnonzero(missing.all(axis=1))]
     if bare:
         notes.append(
             f"Rows without any value keep their place, but can be anywhere in the tree: {listed(bare)}. "
-            "--drop-missing leaves them out."
+            f"{option('drop_missing')} leaves them out."
         )
     return Table(table.frame, (*table.notes, *notes))

@@ -164,7 +164,7 @@ def test_any_columns_and_rows(write):
         ("id,x\na,1\n,2\n", "Row 2 has no name"),
         ('id,x\n"a\nb",1\nc,2\n', r"name of row 1, 'a\\nb', holds a line break"),
         ("id,x\na\x07,1\nc,2\n", "control character"),
-        ("name,x\na,1\nc,2\n", r"--id-column 'id' is not a column. Its columns: 'name', 'x'"),
+        ("name,x\na,1\nc,2\n", r"id_column \(--id-column\) 'id' is not a column. Its columns: 'name', 'x'"),
     ],
 )
 def test_bad_ids(write, content, message):
@@ -175,8 +175,8 @@ def test_bad_ids(write, content, message):
 def test_bad_choices(write, tmp_path):
     path = write("a,b\n1,2\n3,5\n")
     for arguments, message in [
-        ({"features": ["z"]}, "--features names 'z'"),
-        ({"drop": ["z"]}, "--drop names 'z'"),
+        ({"features": ["z"]}, r"features \(--features\) names 'z'"),
+        ({"drop": ["z"]}, r"drop \(--drop\) names 'z'"),
         ({"drop": ["a"], "features": ["b"]}, "exclude each other"),
         ({"drop": ["a", "b"]}, "No column is left"),
     ]:

@@ -128,11 +128,11 @@ def _model(column: Column, told: str | None, distinct: Floats, n: int) -> tuple[
         if any(is_number(level) for level in column.levels):
             raise InputError(
                 f"{column.notes[0]} Correct those cells, empty them if they are unknown, or leave the column out: "
-                f"columns={{{name!r}: 'ignore'}}, --drop on the command line."
+                f"columns={{{name!r}: 'ignore'}}, or drop (--drop)."
             )
         return None, (
             f"Column {name!r} has {len(distinct):,} different texts and is left out; name it 'categorical' to use it, "
-            "or --id-column if it names the rows."
+            "or give it as id_column (--id-column) if it names the rows."
         )
     if kind in UNIT and len(distinct) > MOST_CATEGORIES:
         raise InputError(
