@@ -60,8 +60,8 @@ TWO_CHAINS = """
 Chains from different starts (greedy trees, the second of rows moved half the way to the next). *Correlation* and
 *difference* (root mean square) are of the supports that both give to the same clades, among those that either gives at
 least 0.1; supports from so many draws differ by chance as well. *Effective*: draws of a clade, median. CPU of both
-chains, with what is compiled or loaded. USPS in all its 256 columns was measured with effective columns, the others before
-there were any; docs/chain.md tells what they change.
+chains, with what is compiled or loaded. USPS in all its 256 columns was measured with effective columns, the others
+before there were any; docs/chain.md tells what they change.
 """
 
 

@@ -354,10 +354,10 @@ def recognised_ids(frame: Frame) -> str | None:
 
 def check_names(ids: Sequence[str], id_column: str) -> tuple[str, ...]:
     """Refuse names of rows that are missing, repeated or cannot be written."""
-    option = f"column {id_column!r}" if id_column else "the first column"
+    where = f"column {id_column!r}" if id_column else "the first column"
     for i, name in enumerate(ids):
         if not name:
-            raise TableError(f"Row {i + 1} has no name in {option}. Fill it in, or choose another `id_column`.")
+            raise TableError(f"Row {i + 1} has no name in {where}. Fill it in, or choose another `id_column`.")
         if _CONTROL.search(name):
             raise TableError(
                 f"The name of row {i + 1}, {name[:40]!r}, holds a line break or another control character, which tree "
@@ -367,7 +367,7 @@ def check_names(ids: Sequence[str], id_column: str) -> tuple[str, ...]:
     for i, name in enumerate(ids):
         if name in seen:
             raise TableError(
-                f"Rows {seen[name] + 1} and {i + 1} have the same name {name!r} in {option} "
+                f"Rows {seen[name] + 1} and {i + 1} have the same name {name!r} in {where} "
                 f"({len(ids) - len(set(ids))} repeats in all). Names must differ."
             )
         seen[name] = i

@@ -243,7 +243,8 @@ def test_columns_that_are_left_out(table):
     assert "a single value: 'same'" in notes
     assert "no values: 'none'" in notes
     assert "'late'" not in guess_columns(as_frame(many), dates="ignore").columns.names
-    with pytest.raises(ValueError, match="No column is left"):
+    assert "group them to use it" in notes
+    with pytest.raises(ValueError, match=r"No column is left.*a single value: 'same'.*no values: 'none'"):
         guess_columns(as_frame(many[["same", "none"]]))
     with pytest.raises(ValueError, match="columns names 'height', not in the table"):
         guess_columns(as_frame(many), {"height": "count"})
@@ -256,6 +257,39 @@ def test_rows_alike_in_every_level_and_levels_of_one_row():
     model = ct.CoalescentClustering(n_draws=6, warmup=10, random_state=0).fit(shown)
     assert np.isfinite(model.posterior_.times).all()
     assert np.isfinite(model.score_samples(shown)).all()
+
+
+def test_notes_on_levels():
+    """Levels of one row are named, and a column of numbers and words says why it has levels."""
+    shown = pandas.DataFrame({"a": [*["u", "v"] * 10, "w"], "m": [1.5, "two", True] * 7, "x": np.arange(21) / 7.0})
+    notes = guess_columns(as_frame(shown)).notes
+    assert (
+        "Levels of a single row: 'w' in 'a'. They say little; group them with others if they are not needed." in notes
+    )
+    assert "Column 'm' is therefore taken as levels; correct those cells if it should be numbers." in notes
+    twice = guess_columns(as_frame(pandas.concat([shown, shown]))).notes
+    assert not any("single row" in note for note in twice)
+    fewer = guess_columns(as_frame(shown.assign(m=[f"word {k}" for k in range(21)]))).notes
+    assert any("'m' has 21 different texts and is left out; name it 'categorical'" in note for note in fewer)
+
+
+def test_choices_of_a_file_in_python(table, tmp_path):
+    """Columns and rows are chosen as on the command line, and messages name the argument of either."""
+    path = tmp_path / "t.csv"
+    shown = table.reset_index(names="who").assign(second=np.arange(len(table)) + 1000)
+    shown.loc[3, "size"] = np.nan
+    shown.to_csv(path, index=False)
+    brief = {"n_draws": 2, "warmup": 2}
+    model = ct.cluster(path, id_column="second", drop=["who"], drop_missing=True, **brief)
+    assert "1003" not in model.tree_.names
+    assert set(model.tree_.names) < {str(k) for k in shown["second"]}
+    assert "who" not in model.columns_.names
+    told = ct.cluster(path, **brief).column_notes_
+    assert any(r"drop_missing (--drop-missing) leaves those rows out" in note for note in told)
+    with pytest.raises(ValueError, match=r"id_column \(--id-column\) 'nobody' is not a column"):
+        ct.cluster(path, id_column="nobody")
+    with pytest.raises(ValueError, match=r"drop \(--drop\) names 'nothing'"):
+        ct.cluster(shown, drop=["nothing"])
 
 
 def test_kinds_from_toml(tmp_path):

@@ -12,11 +12,13 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import coaltree as ct
 from coaltree.inference.learning.chain import draw_tree, iterate
 from coaltree.inference.learning.latent import Augmentation
-from coaltree.inference.learning.start import Unknowns
+from coaltree.inference.learning.start import Unknowns, first_guesses
+from coaltree.model.coalescent import log_prior
 from coaltree.model.columns import CATEGORICAL, ORDINAL, ROUNDED, ColumnModel, Columns, mean_gap
 from coaltree.model.covariance import Diagonal, HuangWand, Spherical
 from coaltree.model.missing import Imputed
@@ -149,3 +151,67 @@ def test_a_wrong_iteration_is_seen(broken, request, monkeypatch):
         monkeypatch.setattr(Augmentation, "_cone", lambda self, j, Z, k: (np.full(N, -np.inf), np.full(N, np.inf)))
     models = {"bounds": (CONTINUOUS, CHOICE), "cuts": (CONTINUOUS, ORDERED), "scale": (ORDERED, BINARY)}[broken]
     assert discrepancy(Columns(models), "spherical", 0.0, stream(request), n_tables=600, n_iter=8) > LIMIT
+
+
+def noise_errors(models, rng, n_steps=1500, bend=0.0):
+    """How far draws of log s₀ given the parents are from quadrature with scipy's normal, in standard errors."""
+    _, latent, now = draw_all(Columns(models), "spherical", 0.2, rng)
+    Z, row = latent._parents(now, rng)
+    branch = row.spread - now.leaf_noise
+
+    def log_density(log_noise):
+        total = log_noise - math.exp(log_noise) + bend * log_noise
+        deviation = np.sqrt(np.outer(branch + math.exp(log_noise), row.variances))
+        for j, model in enumerate(models):
+            k = int(latent.columns.first[j])
+            known = ~latent.unknown[:, k]
+            if model.is_drawn:
+                low, high = latent._cells(j, now.cuts)
+                inside = norm.cdf(high, row.centre[:, k], deviation[:, k]) - norm.cdf(
+                    low, row.centre[:, k], deviation[:, k]
+                )
+                with np.errstate(divide="ignore"):
+                    total += np.log(inside)[known].sum()
+            else:
+                total += norm.logpdf(Z[:, k], row.centre[:, k], deviation[:, k])[known].sum()
+        return total
+
+    grid = np.linspace(-12.0, 4.0, 1200)
+    weight = np.array([log_density(at) for at in grid])
+    weight = np.exp(weight - weight.max())
+    weight /= weight.sum()
+    mean = weight @ grid
+    drawn = []
+    for _ in range(n_steps):
+        now, row = latent._draw_noise(now, Z, row, now.cuts, rng)
+        drawn.append(math.log(now.noise_level))
+    spread = math.sqrt(weight @ (grid - mean) ** 2)
+    # Steps of the slice are short where there are few rows: count them as one in ten.
+    return abs(np.mean(drawn) - mean) / (spread * math.sqrt(10.0 / n_steps))
+
+
+@pytest.mark.parametrize("models", [(CONTINUOUS, ORDERED), (GRID, BINARY)])
+def test_noise_given_the_parents(models, request):
+    assert noise_errors(models, stream(request)) < LIMIT
+
+
+def test_noise_with_another_prior_is_seen(request):
+    assert noise_errors((CONTINUOUS, ORDERED), stream(request), bend=1.0) > LIMIT
+
+
+def test_the_start_has_times_as_the_coalescent_expects(request):
+    """From the times of a greedy tree of codes, a chain of many rows takes long to find its scale."""
+    rng = stream(request)
+    tree = ct.sample_tree(400, random_state=rng)
+    Z = ct.sample_data(tree, 6, leaf_noise=0.1, random_state=rng)
+    columns = Columns((CONTINUOUS, CONTINUOUS, CONTINUOUS, BINARY, BINARY, BINARY))
+    cells = np.where(np.arange(6) > 2, np.median(Z, axis=0) < Z, Z)
+    latent = Augmentation(columns, columns.encode(cells))
+    family = unit_family("spherical", columns.unit)
+    noise = latent.first_noise(rng)
+    start = first_guesses(latent.encoded.start, family, noise, 1, rng)[0][0]
+    begun = latent.begin(start, rng, learn_noise=True)
+    assert -1.5 * 400 < log_prior(begun.tree) < -0.5 * 400
+    given = latent.begin(start, rng)
+    assert given.noise_level == noise[0]
+    np.testing.assert_array_equal(given.tree.times, start.tree.times)

@@ -6,7 +6,7 @@ from scipy.stats import kstest, norm, truncnorm
 
 from coaltree.model.columns import ColumnModel, Columns, fitted
 from coaltree.model.covariance import Diagonal, HuangWand, Spherical
-from coaltree.model.truncated import draw_between, log_levels
+from coaltree.model.truncated import draw_between, log_cells, log_levels
 from coaltree.model.unit import UnitDiagonal, UnitWishart, unit_family
 from coaltree.randomness import make_streams
 from tests.model.invariance import stream
@@ -121,3 +121,23 @@ def test_families_with_ones():
     np.testing.assert_allclose(scaled.matrix()[1, 3], state.matrix()[1, 3] / 4.0)
     with pytest.raises(ValueError, match='covariance must be "spherical"'):
         unit_family(np.eye(4), unit)
+
+
+def test_probabilities_of_cells(request):
+    """Bounds of all kinds: near, far out, infinite on one side or on both, and equal, where there is a density."""
+    rng = stream(request)
+    centre, spread, sizes = rng.normal(size=(3, 40)), rng.uniform(0.1, 3.0, 40), np.array([0.5, 1.0, 4.0])
+    low = centre + rng.normal(0.0, 20.0, (3, 40)) * rng.choice([0.1, 1.0], (3, 40))
+    high = low + rng.exponential(2.0, (3, 40))
+    kind = rng.integers(5, size=(3, 40))
+    low[(kind == 1) | (kind == 3)] = -np.inf
+    high[(kind == 2) | (kind == 3)] = np.inf
+    high[kind == 4] = low[kind == 4]
+    deviation = sizes[:, None] * spread
+    a, b = (low - centre) / deviation, (high - centre) / deviation
+    with np.errstate(divide="ignore", invalid="ignore"):
+        right = a + b > 0.0
+        a, b = np.where(right, -b, a), np.where(right, -a, b)  # the lower tail, where cdf is precise
+        inside = norm.logcdf(b) + np.log1p(-np.exp(norm.logcdf(a) - norm.logcdf(b)))
+    inside = np.where(kind == 4, -0.5 * a * a - np.log(deviation), np.where(kind == 3, 0.0, inside))
+    assert log_cells(low, high, centre, spread, sizes) == pytest.approx(inside.sum(), rel=1e-9)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from coaltree.annotated import is_annotated, table_of
+from coaltree.errors import InputError
 from coaltree.estimators.clustering import CoalescentClustering
 from coaltree.frame import Frame, as_frame
 from coaltree.model.guess import guess_columns
-from coaltree.reading import choose_ids, read_frame
+from coaltree.reading import read_table
 
 KEY = "coaltree"
 
@@ -26,6 +27,10 @@ def cluster(
     representation: str | None = None,
     dates: str = "days",
     standardise: bool = True,
+    id_column: str | None = None,
+    features: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    drop_missing: bool = False,
     **settings: Any,
 ) -> CoalescentClustering:
     """Cluster a table with columns of any type; the same table gives the same tree as ``coaltree cluster``.
@@ -46,6 +51,9 @@ def cluster(
         Whether dates are used as numbers of days or ignored.
     standardise : bool
         Scale numbers to standard deviation 1.
+    id_column, features, drop, drop_missing
+        The column that names the rows, columns to keep or to leave out, and whether to leave out rows with missing
+        values, as in `coaltree.reading.read_table` and on the command line; not for an AnnData.
     **settings
         Other parameters of `CoalescentClustering`.
 
@@ -62,16 +70,19 @@ def cluster(
     >>> model.column_notes_[0]
     "Taken as rounded to 0.1: 'column 1', 'column 2', 'column 3', 'column 4'."
     """
+    chosen = bool(id_column is not None or len(features) or len(drop) or drop_missing)
     if is_annotated(data):
+        if chosen:
+            raise InputError(
+                "id_column, features, drop and drop_missing are for tables. Choose rows and columns of the AnnData, "
+                "such as data[:, names]."
+            )
         frame, told = table_of(data, representation)
         model = _fit(frame, (told,), columns, covariance, random_state, dates, standardise, settings)
         write_back(data, model)
         return model
-    if isinstance(data, str | os.PathLike):
-        raw = read_frame(Path(data))
-        frame, ids, notes = choose_ids(raw, None)
-        frame = frame._replace(ids=ids)
-        told_first = (*raw.notes, *notes)
+    if chosen or isinstance(data, str | os.PathLike):
+        frame, told_first = read_table(data, id_column, features, drop, drop_missing=drop_missing)
     else:
         frame, told_first = as_frame(data), ()
     return _fit(frame, told_first, columns, covariance, random_state, dates, standardise, settings)

@@ -34,6 +34,8 @@ AUTO, IGNORE = "auto", "ignore"
 MOST_LEVELS, MOST_ORDINAL = 25, 12
 # No column may have more levels than this, even if the user asks for it.
 MOST_CATEGORIES = 200
+# How many rare levels a note names.
+MOST_NAMED = 6
 # A grid matters if the standard deviation is at most this many of its steps, and rows share values.
 COARSE = 50.0
 SKEW = 2.0
@@ -106,9 +108,22 @@ def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", standardi
     if empty:
         notes.append(f"Left out because they hold no values: {listed(empty)}.")
     if not models:
-        raise InputError("No column is left that distinguishes rows. Check the table.")
-    notes += _summary(models)
+        raise InputError(" ".join(["No column is left that distinguishes rows. Add one in which they differ.", *notes]))
+    notes += [*_rare(models, values), *_summary(models)]
     return Guessed(Columns(tuple(models)), np.array(values).T.copy(), tuple(notes))
+
+
+def _rare(models: list[ColumnModel], values: list[Floats]) -> list[str]:
+    """Name levels that occur once: they set one row apart from all others, which may not be meant."""
+    found = []
+    for model, cells in zip(models, values, strict=True):
+        if model.kind == CATEGORICAL:
+            counts = np.bincount(cells[~np.isnan(cells)].astype(np.int64), minlength=model.n_levels)
+            found += [f"{model.levels[k]!r} in {model.name!r}" for k in np.flatnonzero(counts == 1)]
+    if not found:
+        return []
+    shown = ", ".join(found[:MOST_NAMED]) + ", …" * (len(found) > MOST_NAMED)
+    return [f"Levels of a single row: {shown}. They say little; group them with others if they are not needed."]
 
 
 def _summary(models: list[ColumnModel]) -> list[str]:
@@ -124,14 +139,19 @@ def _model(column: Column, told: str | None, distinct: Floats, n: int) -> tuple[
     """Return a model with its kind, or None if the column is of no use, and a remark."""
     name = column.name
     kind = told or _guess(column, distinct, n)
+    if kind is not None and told is None and column.type == TEXT and column.notes:
+        return ColumnModel(name, kind, type=column.type), (
+            f"Column {name!r} is therefore taken as levels; correct those cells if it should be numbers."
+        )
     if kind is None:
         if any(is_number(level) for level in column.levels):
             raise InputError(
                 f"{column.notes[0]} Correct those cells, empty them if they are unknown, or leave the column out: "
                 f"columns={{{name!r}: 'ignore'}}, or `drop`."
             )
+        use = "name it 'categorical' to use it" if len(distinct) <= MOST_CATEGORIES else "group them to use it"
         return None, (
-            f"Column {name!r} has {len(distinct):,} different texts and is left out; name it 'categorical' to use it, "
+            f"Column {name!r} has {len(distinct):,} different texts and is left out; {use}, "
             "or give it as `id_column` if it names the rows."
         )
     if kind in UNIT and len(distinct) > MOST_CATEGORIES:

@@ -17,6 +17,8 @@ from coaltree.randomness import Stream, exponential, uniform
 
 _ROOT_TWO = math.sqrt(2.0)
 _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
+# Beyond this a tail is less than rounding of 1; most cells of a large table lie that far from where they end.
+_FAR = 8.5
 # For ∫ e^(−x²) f(x) dx.
 _NODES, _WEIGHTS = np.polynomial.hermite.hermgauss(10)
 
@@ -74,6 +76,8 @@ def draw_between(centre: Floats, spread: Floats, low: Floats, high: Floats, stat
 @inline
 def log_upper(z: float) -> float:
     """log P(Z > z); the continued fraction's first terms where the function underflows."""
+    if z < -_FAR:
+        return 0.0
     if z < 25.0:
         return math.log(0.5 * math.erfc(z / _ROOT_TWO))
     return -0.5 * z * z - math.log(z * math.sqrt(2.0 * math.pi)) - math.log1p(1.0 / (z * z))
@@ -84,11 +88,17 @@ def log_between(low: float, high: float) -> float:
     """log P(low < Z < high) of a standard normal, to relative precision in either tail."""
     if not low < high:
         return -math.inf
+    if high == math.inf:
+        return log_upper(low)
+    if low == -math.inf:
+        return log_upper(-high)
     if low < 0.0 < high:
-        return math.log1p(-0.5 * math.erfc(-low / _ROOT_TWO) - 0.5 * math.erfc(high / _ROOT_TWO))
+        below = 0.5 * math.erfc(-low / _ROOT_TWO) if low > -_FAR else 0.0
+        above = 0.5 * math.erfc(high / _ROOT_TWO) if high < _FAR else 0.0
+        return math.log1p(-below - above)
     if high <= 0.0:
         low, high = -high, -low
-    first, second = log_upper(low), (log_upper(high) if high < math.inf else -math.inf)
+    first, second = log_upper(low), log_upper(high)
     if first - second < 1e-12:  # so short that the density does not change along it
         return -0.5 * low * low - 0.5 * math.log(2.0 * math.pi) + math.log(high - low)
     return first + math.log1p(-math.exp(second - first))
@@ -146,4 +156,22 @@ def log_levels(centre: Floats, spread: Floats, codes: Ints, cuts: Floats, first:
             low = (cuts[level - 1] - centre[i]) / spread[i] if level > 0 else -math.inf
             high = (cuts[level] - centre[i]) / spread[i] if level < cuts.size else math.inf
             total += log_between(low, high)
+    return total
+
+
+@kernel
+def log_cells(low: Floats, high: Floats, centre: Floats, spread: Floats, sizes: Floats) -> float:
+    """Sum of log P(low < z < high) over all entries (d, n), z ~ N(centre, (size × spread)²), up to a constant.
+
+    Where the bounds are equal it is the log density there, and where both are infinite, 0.
+    """
+    total = 0.0
+    for k in range(sizes.size):
+        for i in range(spread.size):
+            a, b, deviation = low[k, i], high[k, i], sizes[k] * spread[i]
+            if a == b:
+                gap = (a - centre[k, i]) / deviation
+                total -= 0.5 * gap * gap + math.log(deviation)
+            elif b < math.inf or a > -math.inf:
+                total += log_between((a - centre[k, i]) / deviation, (b - centre[k, i]) / deviation)
     return total

@@ -38,7 +38,7 @@ from coaltree.inference.learning.latent import Augmentation
 from coaltree.inference.learning.start import N_NEAR, Near, Unknowns, apart, first_guess, first_guesses, greedy_start
 from coaltree.inference.learning.working import Working
 from coaltree.inference.moves.row_noise import SMALLEST_NOISE, Tails, draw_shift, draw_tails
-from coaltree.inference.moves.walk import Walk
+from coaltree.inference.moves.walk import WANTED, WANTED_OF_LATENT, Walk
 from coaltree.inference.neighbors import nearest
 from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
@@ -104,7 +104,8 @@ def marginal_likelihood(
 
 AUTO, GREEDY = "auto", "greedy"
 __all__ = ["Chain", "Settings", "Unknowns", "first_guess", "first_guesses", "iterate"]
-# Alternating draws of missing entries and moves of the tree per iteration; only one with many rows.
+# Alternating draws of missing entries and moves of the tree per iteration; none beyond the first in mixed tables of
+# many rows.
 N_TURNS, MANY_ROWS = 3, 5000
 # Slices of the common scale per iteration.
 N_SCALES = 3
@@ -311,9 +312,9 @@ def iterate(
     if now.missing is not None:
         # Missing entries and the tree slow each other down, and both are cheap: they alternate.
         draw = partial(draw_missing, X=X, rng=rng) if latent is None else partial(latent.draw, rng=rng, move_cuts=False)
-        for _ in range(N_TURNS if latent is None or len(X) <= MANY_ROWS else 1):
+        for _ in range(N_TURNS if latent is None or len(X) <= MANY_ROWS else 0):
             now = move(draw(now))
-        now = draw(now) if latent is None else latent.draw(now, rng)
+        now = draw(now) if latent is None else latent.draw(now, rng, learn_noise=learn_noise)
     return now
 
 
@@ -369,7 +370,8 @@ class Chain:
         self.rng = rng
         self.now, self.n_done = start, 0
         rows = start.covariance.whiten(filled(X, start))
-        self.walk = Walk(start.tree, near, rows, start.leaf_noise, self.rng, power=working.power)
+        wanted = WANTED if latent is None else WANTED_OF_LATENT
+        self.walk = Walk(start.tree, near, rows, start.leaf_noise, self.rng, power=working.power, wanted=wanted)
         self.draws: list[Draw] = []
         cuts = ("cuts",) if start.cuts is not None and start.cuts.any() else ()
         tails = () if start.tails is None else ("noise_df",)

@@ -6,7 +6,12 @@ Given the tree, Φ and leaf noise s₀, values of all internal nodes are drawn, 
 
 coordinate by coordinate. Cutpoints of ordinal columns, and the single one of binary columns, are drawn first, given the
 parents, with z integrated out: given z they could hardly move. The first cutpoint and its whole column are then shifted
-back so that it is 0, as the root has a flat prior. Missing entries are drawn like coordinates without bounds.
+back so that it is 0, as the root has a flat prior. Under a diagonal Φ, s₀ is drawn in the same way before z, from
+
+    Π P(cell_ij | z_parent, (branch_i + s₀) φ_j),
+
+because s₀ given z, and z given s₀, follow each other in small steps. Utilities of categorical columns are kept for
+this, as integrating them out takes a quadrature per cell. Missing entries are drawn like coordinates without bounds.
 
 An iteration takes O(n D), or O(n D²) under a full Φ. The draws are stored where a numeric table has its missing
 entries: `Unknowns.missing`, in the order of the NaN in X, and `Unknowns.cuts`.
@@ -18,9 +23,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from coaltree._arrays import Bools, Floats, Ints
-from coaltree.inference.learning.start import Unknowns
+from coaltree.inference.learning.start import Unknowns, apart
+from coaltree.inference.moves.lineages import expected_times
+from coaltree.inference.moves.row_noise import SMALLEST_NOISE
 from coaltree.model import missing
 from coaltree.model.columns import CATEGORICAL, UNIT, Columns, Encoded, mean_gap
 from coaltree.model.covariance import CovarianceFamily
@@ -28,12 +36,15 @@ from coaltree.model.diffusion import sample_nodes, scatter
 from coaltree.model.factorisations import DenseRoot
 from coaltree.model.missing import Imputed
 from coaltree.model.slice import slice_step
-from coaltree.model.truncated import draw_between, log_levels
+from coaltree.model.truncated import draw_between, log_cells, log_levels
 from coaltree.model.unit import UnitWishart
 from coaltree.randomness import Stream, make_streams
+from coaltree.tree import Tree
 
 # Draws made at the start before anything else moves.
 N_FIRST = 3
+# Rows whose nearest others tell how much noise to begin with.
+N_PROBED = 300
 
 
 class _Row(NamedTuple):
@@ -55,8 +66,26 @@ class Augmentation:
         self.unknown: Bools = np.isnan(encoded.start)
         self.unit = columns.unit
 
-    def begin(self, start: Unknowns, rng: np.random.Generator) -> Unknowns:
+    def first_noise(self, rng: np.random.Generator) -> Floats:
+        """Leaf noise to begin with, (n,): about what separates the nearest rows.
+
+        Rows a pair of which merges at 1 on average have variance 1, and nearest ones differ by 2(t + s₀) with t ≈ 1/n.
+        From far less noise, the first merges of many rows take up most of the tree's time, and a chain takes long to
+        find its way back.
+        """
+        Z = self.encoded.start
+        rows = np.where(self.unknown, 0.0, (Z - np.nanmean(Z, axis=0)) / np.where(self.unit, 1.0, np.nanstd(Z, axis=0)))
+        probed = rng.permutation(len(rows))[:N_PROBED]
+        apart = cdist(rows[probed], rows, "sqeuclidean")
+        apart[np.arange(len(probed)), probed] = np.inf
+        level = 0.5 * float(np.mean(apart.min(axis=1))) / rows.shape[1]
+        return np.full(len(rows), max(level, 1.0 / len(rows)))
+
+    def begin(self, start: Unknowns, rng: np.random.Generator, learn_noise: bool = False) -> Unknowns:
         """Return a start, whose missing entries are those of `encoded.start`, with coordinates and cutpoints."""
+        if learn_noise:
+            tree = start.tree
+            start = start._replace(tree=apart(Tree(tree.children, expected_times(tree.n_leaves), tree.names)))
         Z = self.encoded.start.copy()
         if start.missing is not None:
             Z[self.unknown] = start.missing.drawn
@@ -64,7 +93,7 @@ class Augmentation:
             missing=Imputed(Z[self.drawn], Z[self.drawn]), cuts=self.columns.first_cuts(self.encoded.codes)
         )
         for _ in range(N_FIRST):
-            now = self.draw(now, rng)
+            now = self.draw(now, rng, learn_noise=learn_noise)
         return now
 
     def table(self, now: Unknowns) -> Floats:
@@ -83,58 +112,106 @@ class Augmentation:
 
     # ---- coordinates
 
-    def draw(self, now: Unknowns, rng: np.random.Generator, move_cuts: bool = True) -> Unknowns:
-        """Draw cutpoints, which take most of the time, coordinates and missing entries given the tree, Φ and s₀."""
+    def draw(
+        self, now: Unknowns, rng: np.random.Generator, move_cuts: bool = True, learn_noise: bool = False
+    ) -> Unknowns:
+        """Draw cutpoints, s₀ if it is learned, coordinates and missing entries given the tree and Φ."""
         assert now.missing is not None
         assert now.cuts is not None
         Z, row = self._parents(now, rng)
         cuts, stream = now.cuts.copy(), make_streams(rng, 1)[0]
+        alone = row.variances is not None  # columns do not depend on each other given the parents
+        if alone and move_cuts:
+            for j in range(len(self.columns.models)):
+                self._move_cuts(j, Z, row, None, cuts, rng)
+        filled = not (alone and learn_noise)  # missing entries were drawn with the nodes, at the old s₀
+        if not filled:
+            now, row = self._draw_noise(now, Z, row, cuts, rng)
         # Deviation of row i from its parent, times Q; kept up to date with Z under a full Φ.
         pull = None if row.precision is None else (Z - row.centre) @ row.precision
         expected = Z.copy()
         for j, model in enumerate(self.columns.models):
-            here = self.columns.coordinates(j)
+            here, k = self.columns.coordinates(j), int(self.columns.first[j])
             if not model.is_drawn:
-                gap = self.unknown[:, here.start]
-                expected[gap, here.start] = _conditional(Z, here.start, row, pull)[0][gap]
+                gap = self.unknown[:, k]
+                if gap.any():
+                    centre, spread = _conditional(Z, k, row, pull)
+                    expected[gap, k] = centre[gap]
+                    if not filled:
+                        Z[gap, k] = centre[gap] + spread[gap] * rng.standard_normal(np.count_nonzero(gap))
             elif model.kind == CATEGORICAL:
                 for k in range(here.start, here.stop):
-                    low, high = self._cone(j, Z, k)
-                    self._redraw(Z, k, row, pull, low, high, stream, expected)
-            elif model.kind in UNIT:
-                k = here.start
-                centre, spread = _conditional(Z, k, row, pull)
-                own, codes = cuts[self.columns.cuts_of(j)], self.encoded.codes[:, j]
-                if move_cuts:
-                    _draw_cuts(own, centre, spread, codes, rng)
-                edges = np.concatenate([[-np.inf], own, [np.inf]])
-                known = codes >= 0
-                low = np.where(known, edges[codes], -np.inf)
-                high = np.where(known, edges[codes + 1], np.inf)
-                self._redraw(Z, k, row, pull, low, high, stream, expected)
-                Z[:, k] -= own[0]
-                expected[:, k] -= own[0]
-                row.centre[:, k] -= own[0]
-                own -= own[0]
+                    self._redraw(Z, k, row, pull, *self._cone(j, Z, k), stream, expected, filled)
             else:
-                k = here.start
-                self._redraw(Z, k, row, pull, self.encoded.lower[:, k], self.encoded.upper[:, k], stream, expected)
+                if not alone and move_cuts:
+                    self._move_cuts(j, Z, row, pull, cuts, rng)
+                self._redraw(Z, k, row, pull, *self._cells(j, cuts), stream, expected, filled)
+                if model.kind in UNIT:
+                    own = cuts[self.columns.cuts_of(j)]
+                    for values in (Z, expected, row.centre):
+                        values[:, k] -= own[0]
+                    own -= own[0]
         return now._replace(missing=Imputed(Z[self.drawn], expected[self.drawn]), cuts=cuts)
+
+    def _move_cuts(
+        self, j: int, Z: Floats, row: _Row, pull: Floats | None, state_cuts: Floats, rng: np.random.Generator
+    ) -> None:
+        """Draw the cutpoints of column j, if it has any."""
+        if self.columns.models[j].n_cuts:
+            centre, spread = _conditional(Z, int(self.columns.first[j]), row, pull)
+            _draw_cuts(state_cuts[self.columns.cuts_of(j)], centre, spread, self.encoded.codes[:, j], rng)
+
+    def _cells(self, j: int, cuts: Floats) -> tuple[Floats, Floats]:
+        """Bounds of the coordinate of a column with cutpoints or a grid, (n,) each; infinite where nothing is known."""
+        k = int(self.columns.first[j])
+        if self.columns.models[j].kind not in UNIT:
+            return self.encoded.lower[:, k], self.encoded.upper[:, k]
+        # Code −1, of what is missing, is the last of the lower bounds and of the upper ones.
+        own, codes = cuts[self.columns.cuts_of(j)], self.encoded.codes[:, j]
+        low, high = np.concatenate([[-np.inf], own, [-np.inf]]), np.concatenate([own, [np.inf, np.inf]])
+        return low[codes], high[codes]
+
+    def _draw_noise(
+        self, now: Unknowns, Z: Floats, row: _Row, cuts: Floats, rng: np.random.Generator
+    ) -> tuple[Unknowns, _Row]:
+        """s₀ given the parents, coordinates integrated out; for a diagonal Φ. Returns the rows' new spread too."""
+        assert row.variances is not None
+        low, high = Z.T.copy(), Z.T.copy()  # where they are equal, a value is seen exactly
+        for j, model in enumerate(self.columns.models):
+            if model.is_drawn and model.kind != CATEGORICAL:
+                k = int(self.columns.first[j])
+                low[k], high[k] = self._cells(j, cuts)
+        low[self.unknown.T], high[self.unknown.T] = -np.inf, np.inf
+        centre, sizes = row.centre.T.copy(), np.sqrt(row.variances)
+        branch, shares = row.spread - now.leaf_noise, now.leaf_noise / now.noise_level
+
+        def log_density(log_noise: float) -> float:
+            noise = math.exp(log_noise)
+            return log_cells(low, high, centre, np.sqrt(branch + noise * shares), sizes) - noise + log_noise
+
+        lower = math.log(SMALLEST_NOISE)
+        at = max(math.log(now.noise_level), lower)
+        # About the width of the posterior; far from it a slice steps out.
+        width = 10.0 / math.sqrt(Z.size)
+        level = math.exp(slice_step(log_density, at, log_density(at), rng, width, lower, 40.0)[0])
+        return now.with_noise_level(level), row._replace(spread=branch + level * shares)
 
     def _parents(self, now: Unknowns, rng: np.random.Generator) -> tuple[Floats, _Row]:
         """Draw the nodes; return the table with its missing entries redrawn, and the leaves given their parents."""
         n, tree = len(self.drawn), now.tree
         above = tree.parents()[:n]
         spread = tree.times[above - n] + now.leaf_noise
-        if now.covariance.is_diagonal:
+        if now.covariance.is_diagonal and self.unknown.any():
             variances, seen = now.covariance.variances(), self.seen(now)
             nodes, entries = missing.sample_columns(tree, seen, variances, now.leaf_noise, rng)
             Z = np.where(self.unknown, entries, seen)
             return Z, _Row(nodes[above], spread, variances, None)
         Z = self.table(now)
-        phi = now.covariance.matrix()
-        precision = DenseRoot.of(phi).precision
+        phi = now.covariance.compact()
         centre = sample_nodes(tree, Z, phi, now.leaf_noise, random_state=rng)[0][above]
+        if now.covariance.is_diagonal:
+            return Z, _Row(centre, spread, phi, None)
+        precision = DenseRoot.of(phi).precision
         if self.unknown.any():
             gaps = np.where(self.unknown, np.nan, Z)
             Z[self.unknown] = missing.impute_rows(gaps, centre, spread, precision, rng).drawn
@@ -150,18 +227,19 @@ class Augmentation:
         high: Floats,
         stream: Stream,
         expected: Floats,
+        filled: bool,
     ) -> None:
-        """Draw coordinate k of the rows in which it is observed, between bounds; missing entries are already drawn."""
+        """Draw coordinate k of all rows between bounds, or where it is observed if missing entries are `filled`."""
         centre, spread = _conditional(Z, k, row, pull)
         new = np.empty(len(Z))
         draw_between(centre, spread, low, high, stream, new)
         gap = self.unknown[:, k]
-        expected[gap, k] = centre[gap]
-        new[gap] = Z[gap, k]
+        expected[:, k] = np.where(gap, centre, new)
+        if filled:
+            new[gap] = Z[gap, k]
         if pull is not None and row.precision is not None:
             pull += np.outer(new - Z[:, k], row.precision[k])
         Z[:, k] = new
-        expected[~gap, k] = new[~gap]
 
     def _cone(self, j: int, Z: Floats, k: int) -> tuple[Floats, Floats]:
         """Bounds of coordinate k of a categorical column given its others: the observed level has the most utility."""

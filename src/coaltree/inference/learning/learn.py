@@ -365,9 +365,10 @@ def _chains(
 ) -> list[Chain]:
     starting, *seeds = rng.spawn(effort.n_chains + 1)
     table = X if latent is None else latent.encoded.start
-    starts, near = learn.first_guesses(table, family, noise, effort.n_chains, starting, settings.heavy)
+    first = latent.first_noise(starting) if noise is None and latent is not None else noise
+    starts, near = learn.first_guesses(table, family, first, effort.n_chains, starting, settings.heavy)
     if latent is not None:
-        starts = [latent.begin(start, starting) for start in starts]
+        starts = [latent.begin(start, starting, learn_noise=noise is None) for start in starts]
     how = (settings.effective_columns, settings.learn_noise and latent is None)
     working = work_with(starts[0], X, learn.filled(X, starts[0]), family, *how)
     starts = [with_room(start, working) for start in starts]

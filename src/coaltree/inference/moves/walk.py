@@ -56,8 +56,9 @@ from coaltree.tree import Tree
 
 # Edges that an anchored search finds: initially, at least and at most.
 FIRST_EDGES, FEWEST_EDGES, MOST_EDGES = 48, 16, 512
-# In warm-up, searches grow until they find the old edge this often.
-WANTED = 0.95
+# In warm-up, searches grow until they find the old edge this often; less often where rows could be in many places, as
+# twice as many edges then find it only a little more often.
+WANTED, WANTED_OF_LATENT = 0.95, 0.7
 # If fewer of the regrafts than this change the tree, pairs are regrafted too, this many per row in each sweep.
 RARELY, PAIRS_A_ROW = 0.2, 0.5
 # With more columns than this, a warm-up of some length begins with the likelihood raised to a power, as if there were
@@ -184,7 +185,7 @@ class Walk:
 
         A long chain numbers its nodes in the order in which the tree is drawn. With `fresh=True`, for a sweep or two
         from a tree that is itself a draw, numbers do not depend on the tree, which must not determine which node is cut
-        when.
+        when. `wanted` is how often searches are to find the old edge.
         """
         n, d = rows.shape
         if tree.n_leaves != n:
@@ -214,6 +215,7 @@ class Walk:
         self.stream = make_streams(rng, 1)[0]
         self.counts = np.zeros(N_COUNTS, dtype=np.int64)
         self.most = FIRST_EDGES
+        self.wanted = how.get("wanted", WANTED)
         self.n_pairs = 0
         self.power = float(how.get("power", 1.0))
         self.expected = expected_times(n)
@@ -295,7 +297,7 @@ class Walk:
         self.set_clock()
         if self.counts[ANCHORED] >= 100:
             missed = 1.0 - self.counts[FOUND] / self.counts[ANCHORED]
-            factor = float(np.clip(math.sqrt(missed / (1.0 - WANTED)), 0.8, 1.5))
+            factor = float(np.clip(math.sqrt(missed / (1.0 - self.wanted)), 0.8, 1.5))
             self.most = int(np.clip(round(self.most * factor), FEWEST_EDGES, MOST_EDGES))
             moved = self.counts[ELSEWHERE] / (self.counts[ANCHORED] + self.counts[SURROUNDED])
             self.n_pairs = round(PAIRS_A_ROW * n) if moved < RARELY else 0
