@@ -360,9 +360,7 @@ class WideChain(Chain):
             return frame.pull(gradient + prior_gradient(theta, A, widths, self.intercept)) + q
 
         def energy(p: Floats, point: Point) -> float:
-            scaled = point.theta[:, 1:] / widths
-            prior: float = float(np.sum((A @ scaled) * scaled)) + self.intercept * float(np.sum(point.theta[:, 0] ** 2))
-            return 0.5 * (float(np.sum(p**2)) + prior) - point.log_likelihood
+            return 0.5 * float(np.sum(p**2)) - point.log_likelihood - log_prior(point.theta, A, frame, self.intercept)
 
         angle = 0.5 * math.pi * (0.8 + 0.4 * rng.random()) / n_steps
         cosine, sine = math.cos(angle), math.sin(angle)
