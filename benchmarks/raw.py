@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--mulan", type=Path, required=True)
     parser.add_argument("--only", nargs="+", default=[*REAL, *MULAN, *OTHER])
     parser.add_argument("--held", type=int, default=N_FOLDS)
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     parser.add_argument("--iterations", type=int, default=500)
     parser.add_argument("--burn-in", type=int, default=200)
     parser.add_argument("--keep", type=Path, default=Path("/tmp/coaltree-raw"))
@@ -143,7 +144,7 @@ def read_arff(path: Path) -> tuple[list[str], np.ndarray]:
 def models(options: argparse.Namespace) -> dict[str, Any]:
     ours = {"n_iter": options.iterations, "burn_in": options.burn_in, "n_chains": 1, "random_state": 0}
     found = {AUTO: CoalescentProbit(**ours, features="auto"), LINEAR: CoalescentProbit(**ours), SAME: None}
-    return found | {name: BASELINES[name]() for name in PEERS}
+    return found | {name: BASELINES[name]() for name in options.peers}
 
 
 def run(name: str, options: argparse.Namespace) -> Comparison:
@@ -245,7 +246,9 @@ def table(found: Comparison, gaps: dict[str, list[float]]) -> str:
 def overall(gaps: dict[str, list[float]]) -> str:
     rows = Rows()
     for method in (LINEAR, SAME, *PEERS):
-        areas, losses = gaps.get(method, [np.nan]), gaps.get(f"{method} loss", [np.nan])
+        if method not in gaps:
+            continue
+        areas, losses = gaps[method], gaps[f"{method} loss"]
         rows.append(
             {
                 "against": method,

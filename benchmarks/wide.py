@@ -1,6 +1,6 @@
 """Many features: CPU time, memory and effective draws of CoalescentProbit.
 
-python -m benchmarks.wide defaults      # N 1 500, P 25, K 25
+python -m benchmarks.wide defaults [1]  # N 1 500, P 25, K 25; with the seed of other data
 python -m benchmarks.wide columns       # N 1 500, P 25, K 324: rare 0/1 columns, collinear ones, noise
 python -m benchmarks.wide sparse        # N 20 000, P 10, K 2 000, one entry in a hundred; 45 iterations
 """
@@ -34,8 +34,8 @@ def report(name: str, model: ct.CoalescentProbit, seconds: float, beta: np.ndarr
     )
 
 
-def main(case: str) -> None:
-    rng = np.random.default_rng(0)
+def main(case: str, seed: int = 0) -> None:
+    rng = np.random.default_rng(seed)
     options = {"random_state": 0}
     if case == "sparse":
         X = sparse.random_array((20_000, 2_000), density=0.01, rng=rng, format="csr")
@@ -54,12 +54,13 @@ def main(case: str) -> None:
         tree = ct.sample_tree(25, random_state=rng)
         beta, unit = ct.sample_data(tree, phi, leaf_noise=0.05, random_state=rng), X.std(axis=0)
         Y = outcomes((X - X.mean(axis=0)) / unit, beta, rng)
-    began = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        ct.CoalescentProbit(n_iter=4, burn_in=2, n_chains=1, random_state=0).fit(X[:100], Y[:100])  # compile
+        began = time.process_time()
         model = ct.CoalescentProbit(**options).fit(X, Y)
     report(case, model, time.process_time() - began, beta / unit)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -9,7 +9,7 @@ from coaltree.model.diffusion import contrasts
 from coaltree.randomness import make_streams
 from coaltree.regression.likelihood import Likelihood, penalised_mode
 from coaltree.regression.moves.coefficients import evaluate, make_pilot
-from coaltree.regression.moves.regraft import Places, expansion, move_leaf, regrafted, survey
+from coaltree.regression.moves.regraft import Places, expansion, log_evidences, move_leaf, regrafted, survey
 from tests.model.invariance import LIMIT
 from tests.regression.invariance import PRIOR, drift, simulate
 from tests.seeds import seed
@@ -114,3 +114,18 @@ def test_expansion_is_second_order():
         near = likelihood.values_and_gradient(theta + size * step)[0][0] - values[0]
         errors.append(abs(near - expansion(pilot, 0, theta[0] + size * step[0])))
     assert errors[1] < errors[0] / 300
+
+
+@pytest.mark.parametrize("n_features", [3, 400])
+def test_a_place_is_weighted_by_the_integral_over_coefficients(n_features):
+    """∫ N(γ; m, vσ² I) exp(bγ − ½ γᵀ diag(h + level) γ) dγ, from the density of b/(h + level) under prior and noise."""
+    rng = np.random.default_rng(seed(5))
+    mean, v = rng.standard_normal((4, n_features)), rng.exponential(size=4)
+    places = Places(np.zeros(4, dtype=np.int64), np.zeros(4), mean, v)
+    h, b, level, variance = 1e4 * rng.exponential(size=n_features), 30.0 * rng.standard_normal(n_features), 0.7, 0.3
+    found = np.empty(4)
+    log_evidences(places, variance, h, b, level, found)
+    total = h + level
+    spread = np.sqrt(variance * v[:, None] + 1.0 / total)
+    expected = stats.norm.logpdf(b / total, mean, spread).sum(axis=1)
+    np.testing.assert_allclose(found - found[0], expected - expected[0], rtol=1e-9, atol=1e-8)

@@ -342,7 +342,7 @@ class RidgeStack(AllOutcomes):
     """Ridge regression on the out-of-sample log odds that a forest and a ridge regression give all outcomes."""
 
     def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
-        weights, self._rates = np.ones(len(X)), rates
+        weights = np.ones(len(X))
         folds = stratified_folds(Y, min(_N_INNER_FOLDS, len(X)), rng)
         self.forest_, votes = grow_forest(X, Y, weights, rates, int(rng.integers(2**31)))
         self.ridge_, logits = crossfit_ridge(X, Y, weights, rates, folds)

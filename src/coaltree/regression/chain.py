@@ -31,7 +31,14 @@ from coaltree.regression.moves.coefficients import Gaussian, Pilot, Point, evalu
 from coaltree.regression.moves.hyperparameters import draw_hyper, log_joint, move_noise
 from coaltree.regression.moves.preconditioner import Frame, WidePilot, blocks_of, make_basis, make_wide_pilot
 from coaltree.regression.moves.regraft import move_leaf, regraft_scaled
-from coaltree.regression.moves.widths import draw_widths, move_common, move_effects, move_widths, rescale_widths
+from coaltree.regression.moves.widths import (
+    N_TOGETHER,
+    draw_widths,
+    move_common,
+    move_effects,
+    move_widths,
+    rescale_widths,
+)
 from coaltree.regression.prior import Hyper, Prior, outcome_precision, precision
 
 HMC, ALBERT_CHIB = "hmc", "albert-chib"
@@ -39,14 +46,13 @@ METHODS = (HMC, ALBERT_CHIB)
 
 # Adaptation, in burn-in only: acceptance is checked once per window.
 WINDOW = 20
-LOWEST_ACCEPTANCE, HIGHEST_ACCEPTANCE = 0.75, 0.93
 MOST_STEPS = 32
 # Up to this many coefficients, draws are kept in double precision.
 MOST_DOUBLE = 5000
 PILOT_AT = (0.25, 0.6)  # fractions of burn-in
 # For many features: Newton-like steps to a first mode, initial degrees of freedom, standard deviations of proposals on
-# the log scale (one picked at random), and groups of features whose widths are drawn at each iteration.
-N_START, FIRST_DF, STEPS, N_EFFECT_MOVES = 30, 4.0, (0.1, 0.3, 1.0), 2
+# the log scale (one picked at random).
+N_START, FIRST_DF, STEPS = 30, 4.0, (0.1, 0.3, 1.0)
 
 TRACES = ("log_likelihood", "log_joint", "spread", "leaf_noise", "last_time", "log_det", "acceptance", "n_steps")
 
@@ -76,6 +82,7 @@ class Chain:
     """A chain and what it has drawn so far; `advance` extends it."""
 
     first_steps = 3  # of a trajectory
+    acceptance = (0.75, 0.93)  # aimed at in burn-in: below, trajectories get more steps, above, fewer
     leaf_moves = 0.1  # share of the outcomes regrafted with their coefficients at each iteration
     # Sweeps of the tree per iteration. With 21 outcomes and 2 000 rows one sweep takes a few percent of an iteration.
     # Clades mix better with two to eight than with one; differences among these are within noise
@@ -205,9 +212,10 @@ class Chain:
         accepted, n_steps = now.accepted + acceptance, now.n_steps
         if now.n_done % WINDOW == 0:
             rate = accepted / WINDOW
-            if rate < LOWEST_ACCEPTANCE:
+            lowest, highest = self.acceptance
+            if rate < lowest:
                 n_steps = min(max(n_steps + 1, round(1.5 * n_steps)), MOST_STEPS)
-            elif rate > HIGHEST_ACCEPTANCE:
+            elif rate > highest:
                 n_steps = max(n_steps - 1, 1)
             accepted = 0.0
         theta_sum, n_summed, pilot = now.theta_sum + now.point.theta, now.n_summed + 1, now.pilot
@@ -268,12 +276,14 @@ def prior_gradient(theta: Floats, A: Floats, widths: Floats, intercept: float) -
 class WideChain(Chain):
     """A chain over a wide prior."""
 
-    first_steps, leaf_moves, n_sweeps = 4, 0.2, 2
+    # Steps are a small part of an iteration here, so few trajectories need be wasted.
+    first_steps, acceptance, leaf_moves, n_sweeps = 4, (0.9, 0.98), 0.3, 2
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.grams = [(part, self.likelihood.gram(part)) for part in blocks_of(self.likelihood.n_features)]
         self.intercept = self.prior.intercept_sd**-2.0
+        self.n_effect_moves = 1 if self.likelihood.n_features <= 2 * N_TOGETHER else 2
 
     def make_pilot(self, theta: Floats) -> WidePilot:  # type: ignore[override]
         """Expand the likelihood around θ."""
@@ -332,7 +342,7 @@ class WideChain(Chain):
                 hyper, point, frame, A = self.follow_hyper(name, hyper, point, frame, A)
             for j in self.rng.permutation(self.likelihood.n_outcomes)[: self.n_leaf_moves]:
                 hyper, point, _ = regraft_scaled(hyper, point, j, self.outcomes[j], frame, self.rng)
-        for _ in range(N_EFFECT_MOVES):
+        for _ in range(self.n_effect_moves):
             hyper, point, _ = move_effects(
                 hyper, point, self.likelihood, now.pilot, self.grams, self.intercept, self.rng
             )
@@ -350,9 +360,7 @@ class WideChain(Chain):
             return frame.pull(gradient + prior_gradient(theta, A, widths, self.intercept)) + q
 
         def energy(p: Floats, point: Point) -> float:
-            scaled = point.theta[:, 1:] / widths
-            prior: float = float(np.sum((A @ scaled) * scaled)) + self.intercept * float(np.sum(point.theta[:, 0] ** 2))
-            return 0.5 * (float(np.sum(p**2)) + prior) - point.log_likelihood
+            return 0.5 * float(np.sum(p**2)) - point.log_likelihood - log_prior(point.theta, A, frame, self.intercept)
 
         angle = 0.5 * math.pi * (0.8 + 0.4 * rng.random()) / n_steps
         cosine, sine = math.cos(angle), math.sin(angle)

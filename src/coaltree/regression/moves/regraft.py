@@ -16,6 +16,7 @@ makes the move exact. `regraft_scaled` is the same for many features, in the coo
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,8 @@ from coaltree.regression.moves.preconditioner import Frame
 from coaltree.regression.prior import Hyper, Prior
 from coaltree.tree import Tree
 
-N_PLACES = 16
+# Places to choose from: each costs K³, or K in the coordinates in which all is diagonal.
+N_PLACES, N_SCALED_PLACES = 16, 256
 
 
 class Places(NamedTuple):
@@ -42,9 +44,9 @@ class Places(NamedTuple):
     variance: Floats  # (R+1,), v
 
 
-def empty_places(n_features: int) -> Places:
-    """Room for the present place and N_PLACES others."""
-    n = N_PLACES + 1
+def empty_places(n_features: int, n_places: int) -> Places:
+    """Room for the present place and `n_places` others."""
+    n = n_places + 1
     return Places(np.empty(n, dtype=np.int64), np.empty(n), np.empty((n, n_features)), np.empty(n))
 
 
@@ -170,7 +172,7 @@ def move_leaf(
     theta = point.theta
     beta = np.ascontiguousarray(theta[:, 1:])
     n_outcomes, n_features = beta.shape
-    places = empty_places(n_features)
+    places = empty_places(n_features, N_PLACES)
     survey(tree.children, tree.node_times(), j, beta, noise, make_streams(rng, 1)[0], places)
 
     # Prior of (μ_j, β_j) at each place times l̂_j: precision M, linear term b.
@@ -203,6 +205,26 @@ def move_leaf(
     return hyper._replace(unknowns=now._replace(tree=tree)), Point(*moved), True
 
 
+@kernel
+def log_evidences(
+    places: Places, variance: float, likelihood_precision: Floats, linear: Floats, level: float, out: Floats
+) -> None:
+    """log Ẑ of every place into `out` (R+1,)."""
+    n_features = len(linear)
+    for r in range(len(out)):
+        wide = places.variance[r] * variance
+        inverse, fit, volume = 1.0 / wide, 0.0, 1.0
+        for k in range(n_features):
+            mean = places.mean[r, k]
+            precision = likelihood_precision[k] + inverse + level
+            pull = linear[k] + inverse * mean
+            fit += pull * pull / precision - inverse * mean * mean
+            volume *= precision * wide
+            if volume > 1e200:  # logarithms are slow: one for many features
+                fit, volume = fit - math.log(volume), 1.0
+        out[r] = 0.5 * (fit - math.log(volume))
+
+
 def regraft_scaled(
     hyper: Hyper, point: Point, j: int, outcome: Likelihood, frame: Frame, rng: np.random.Generator
 ) -> tuple[Hyper, Point, bool]:
@@ -210,32 +232,31 @@ def regraft_scaled(
 
     In the coordinates γ = (β_j/λ) U everything about outcome j is diagonal under l̂: its likelihood has precision w_j d,
     a place with prior N(m, vσ² I) adds 1/vσ², and the common level 1/(Pτ)². So the weights of R places cost O(RK), and
-    γ = mean + precision^(−½) q keeps q.
+    γ = mean + precision^(−½) q keeps q. Hundreds of places are cheap, and an outcome that has a near relative needs
+    them: few draws from the coalescent meet the relative's branch.
     """
     now, pilot, theta = hyper.unknowns, frame.pilot, point.theta
     assert now is not None
     assert hyper.widths is not None
-    scaled = np.ascontiguousarray(theta[:, 1:] / hyper.widths)
-    n_outcomes, n_features = scaled.shape
-    places = empty_places(n_features)
-    survey(now.tree.children, now.tree.node_times(), j, scaled, now.leaf_noise, make_streams(rng, 1)[0], places)
-    level = (n_outcomes * hyper.spread) ** -2.0
-    inverse = 1.0 / (places.variance * float(now.covariance.values["variance"]))[:, None]
-    likelihood_precision = pilot.weights[j] * frame.basis.spectrum
-    rest = scaled.sum(axis=0) - scaled[j]
-    turned = frame.basis.rotate(np.vstack([places.mean, rest, scaled[j], pilot.linear[j, 1:] * hyper.widths]))
-    means, rest, here, linear = turned[:-3], turned[-3], turned[-2], turned[-1]
-    precision = likelihood_precision + inverse + level
-    pull = linear - level * rest + inverse * means
-    log_z = 0.5 * (pull**2 / precision - np.log(precision / inverse) - inverse * means**2).sum(axis=1)
-    weights = np.exp(log_z - log_z.max())
-    chosen = int(rng.choice(N_PLACES + 1, p=weights / weights.sum()))
+    turned = frame.basis.rotate(np.vstack([theta[:, 1:] / hyper.widths, pilot.linear[j, 1:] * hyper.widths]))
+    here, linear, n_outcomes = turned[j], turned[-1], len(theta)
+    places = empty_places(len(here), N_SCALED_PLACES)
+    survey(now.tree.children, now.tree.node_times(), j, turned[:-1], now.leaf_noise, make_streams(rng, 1)[0], places)
+    level, likelihood_precision = (n_outcomes * hyper.spread) ** -2.0, pilot.weights[j] * frame.basis.spectrum
+    variance = float(now.covariance.values["variance"])
+    pull = linear - level * (turned[:-1].sum(axis=0) - here)
+    log_z = np.empty(N_SCALED_PLACES + 1)
+    log_evidences(places, variance, likelihood_precision, pull, level, log_z)
+    cumulated = np.cumsum(np.exp(log_z - log_z.max()))
+    chosen = int(np.searchsorted(cumulated, rng.random() * cumulated[-1], side="right"))
     log_u = -rng.exponential()
     if chosen == 0:
         return hyper, point, False
-    centre = pull / precision
-    there = centre[chosen] + (here - centre[0]) * np.sqrt(precision[0] / precision[chosen])
-    new = np.empty((1, n_features + 1))
+    inverse = 1.0 / (places.variance[[0, chosen], None] * variance)
+    precision = likelihood_precision + inverse + level
+    centre = (pull + inverse * places.mean[[0, chosen]]) / precision
+    there = centre[1] + (here - centre[0]) * np.sqrt(precision[0] / precision[1])
+    new = np.empty((1, len(here) + 1))
     new[0, 1:] = frame.basis.rotate_back(there[None])[0] * hyper.widths
     new[0, 0] = pilot.sheared(theta)[j] - pilot.shear[j] @ new[0, 1:]
     values, gradient = outcome.values_and_gradient(new)
