@@ -12,7 +12,7 @@ from coaltree.regression.likelihood import Likelihood, OwnLikelihood
 from coaltree.regression.links import PROBIT, probability
 from coaltree.regression.moves import coefficients, preconditioner
 from coaltree.regression.moves.preconditioner import Frame, make_basis, make_wide_pilot
-from coaltree.regression.preparation import scale_features, sparse_likelihood, widen_rare
+from coaltree.regression.preparation import scale_features, sparse_likelihood
 from coaltree.regression.prior import PooledSpherical, outcome_precision, sample_prior, wide_prior
 from tests.model.invariance import LIMIT
 from tests.regression.test_calibration import worst
@@ -125,19 +125,6 @@ def test_the_short_way_to_rescale_is_the_long_one():
     for c in (0.1, 1.0, 7.0):
         assert family.log_rescale(state, c) == pytest.approx(family.rescale(state, c)[1])
     assert family.log_rescale(state, 7.0) != pytest.approx(family.log_rescale(state, 1.0))
-
-
-def test_rare_flags_are_scaled_halfway():
-    rng = np.random.default_rng(seed(79))
-    flag, other = (rng.random(200) < 0.05) * 1.0, (rng.random(200) < 0.1) * 3.0
-    flags = [flag, 2.0 * flag - 1.0, 1e6 * (1.0 - flag)]
-    X = np.column_stack([*flags, rng.standard_normal(200), np.ones(200), flag + other])
-    deviation = 2.0 * np.sqrt(flag.mean() * (1.0 - flag.mean()))
-    for table in (X, sparse.csr_array(X)):
-        plain = scale_features(table, np.ones(200))
-        scaled = widen_rare(table, plain)
-        np.testing.assert_allclose(scaled.apply(X)[:, 1:].std(axis=0), [deviation**0.5] * 3 + [1.0, 1.0], rtol=1e-9)
-        np.testing.assert_array_equal(scaled.varying, plain.varying)
 
 
 def ranks(n_replicates, n, n_outcomes, burn_in, thin, n_kept=24, prior=PRIOR):

@@ -117,17 +117,6 @@ def scale_features(X: Any, weights: Floats) -> Scaling:
     return Scaling(centre, width, X.shape[1])
 
 
-def widen_rare(X: Any, scaling: Scaling) -> Scaling:
-    """Divide columns with two values by less than their deviation: they get the deviation (2√(p(1 − p)))^½ (`prior`).
-
-    A column between a and b has at most the variance (b − mean)(mean − a), and just that if it has no value between.
-    """
-    low, high = (np.ravel(dense(extreme)) for extreme in (X.min(axis=0), X.max(axis=0)))
-    centre, width = scaling.centre, scaling.width
-    two = scaling.varying & (width**2 >= (1.0 - 1e-9) * (high - centre) * (centre - low))
-    return Scaling(centre, np.where(two, np.sqrt(0.5 * width * (high - low)), width), scaling.n_columns)
-
-
 def choose_wide(n_features: int, n_outcomes: int) -> bool:
     """Whether to give each feature its own width: a full covariance of many can be neither learned nor afforded."""
     return n_features > MOST_FULL or n_outcomes * (n_features + 1) > LARGEST_FULL
@@ -176,8 +165,6 @@ def prepare(
     scaling = scale_features(features, weights)
     if not scaling.varying.any():
         raise InputError("X must have a column that varies: every one is constant.")
-    if wide:
-        scaling = widen_rare(features, scaling)
     if wide and hasattr(features, "tocsr"):
         return Prepared(sparse_likelihood(features, scaling, signs, weights, link), scaling, fitted, rates, wide)
     rows = scaling.apply(features)

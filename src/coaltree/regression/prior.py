@@ -30,10 +30,6 @@ every feature has its own width λ_k, which all outcomes share, and β_jk/λ_k h
 So the effects of a feature on P outcomes are jointly t-distributed with ν degrees of freedom, from Cauchy tails (a few
 features matter a lot) to nearly normal ones (all matter a little, as in ridge regression); the data choose.
 The precision of β is A ⊗ Λ⁻² with A = Q/σ² + 1 1ᵀ/(Pτ)².
-
-This is for features of unit variance, except those with two values, whose deviation is (2√(p(1 − p)))^½ when one of the
-values has the share p. At unit variance a flag that few rows have would have a far larger effect on them than a common
-one has on many; at the same effect for all flags, a rare one could explain next to nothing. This is halfway.
 """
 
 from __future__ import annotations
