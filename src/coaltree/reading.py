@@ -203,7 +203,7 @@ def _read_text(path: Path, header: bool | None) -> Raw:
     if header is None:
         header = not all(cells.is_number(cell) for cell in rows[0])
         if not header:
-            notes.append("The first line is all numbers and was read as data; the option `header` makes it names.")
+            notes.append("The first line is all numbers and was read as data; the option header makes it names.")
     names = rows[0] if header else [f"column {j + 1}" for j in range(width)]
     body = rows[1:] if header else rows
     texts = [[row[j] for row in body] for j in range(width)]
@@ -330,7 +330,7 @@ def choose_ids(raw: Raw, id_column: str | None, recognise: bool = True) -> tuple
     elif recognise:
         id_column = recognised_ids(frame)
         if id_column is not None:
-            notes.append(f"Rows are named by column {id_column!r}, which differs in every row (option `id_column`).")
+            notes.append(f"Rows are named by column {id_column!r}, which differs in every row.")
     if id_column is None:
         return frame, tuple(str(i + 1) for i in range(frame.n_rows)), notes
     column = frame.columns[frame.names.index(id_column)]
@@ -409,12 +409,12 @@ def _settle_missing(table: Table, drop: bool) -> Table:
     worst = [f"{table.features[j]!r} ({counts[j]:,})" for j in order[:MOST_NAMED]]
     notes = [
         f"Missing values: {missing.sum():,}, in {rows.sum():,} of {len(rows):,} rows, inferred with the tree; by "
-        f"column: {', '.join(worst)}. The option `drop_missing` leaves those rows out."
+        f"column: {', '.join(worst)}. The option drop_missing leaves those rows out."
     ]
     bare = [table.ids[i] for i in np.flatnonzero(missing.all(axis=1))]
     if bare:
         notes.append(
             f"Rows without any value keep their place, but can be anywhere in the tree: {listed(bare)}. "
-            "The option `drop_missing` leaves them out."
+            "The option drop_missing leaves them out."
         )
     return Table(table.frame, (*table.notes, *notes))

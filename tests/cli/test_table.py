@@ -67,7 +67,7 @@ def test_rows_are_numbered_and_headers_guessed(write):
     bare = read_table(write("1,2\n3,5\n"))
     assert bare.X.shape == (2, 2)
     assert bare.features == ("column 1", "column 2")
-    assert "`header`" in bare.notes[0]
+    assert "option header" in bare.notes[0]
     years = read_table(write("2001,2002\n1,2\n3,5\n"), header=True)
     assert years.features == ("2001", "2002")
     assert years.notes == ()

@@ -285,7 +285,7 @@ def test_choices_of_a_file_in_python(table, tmp_path):
     assert set(model.tree_.names) < {str(k) for k in shown["second"]}
     assert "who" not in model.columns_.names
     told = ct.cluster(path, **brief).column_notes_
-    assert any("`drop_missing` leaves those rows out" in note for note in told)
+    assert any("drop_missing leaves those rows out" in note for note in told)
     with pytest.raises(ValueError, match="`id_column` 'nobody' is not a column"):
         ct.cluster(path, id_column="nobody")
     with pytest.raises(ValueError, match="`drop` names 'nothing'"):

@@ -160,7 +160,7 @@ def cluster(
 
 def _scaled(standardise: bool) -> str:
     if standardise:
-        return "Columns are standardised to mean 0 and standard deviation 1 (option `standardise`)."
+        return "Columns are standardised to mean 0 and standard deviation 1."
     return "Columns are taken in their own units."
 
 

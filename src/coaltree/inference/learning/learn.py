@@ -44,6 +44,8 @@ from coaltree.validation import check_choice, check_count, check_data, check_lea
 LEARN, ROBUST = "learn", "robust"
 # A short chain has this share of the iterations of a long one, and at least this many; half of them are warm-up.
 PILOT_SHARE, FEWEST_ITERATIONS = 0.25, 100
+# One chain is enough if it gives this many draws: what is compared is density, not agreement.
+FEWEST_OF_ONE_CHAIN = 50
 # A full matrix needs this many rows per column to be worth trying; more columns than this are too many for factors.
 ROWS_PER_COLUMN, MOST_COLUMNS = 1.5, 400
 # An iteration takes time n D² where coordinates are latent and the matrix is full.
@@ -59,7 +61,8 @@ def pilot_effort(effort: Effort) -> Effort:
     """How long to run for a comparison."""
     n_iter = min(max(math.ceil(PILOT_SHARE * effort.n_iter), FEWEST_ITERATIONS), effort.n_iter)
     warmup = n_iter // 2
-    return Effort(warmup, (n_iter - warmup) * effort.n_chains, effort.n_chains, 1)
+    n_chains = 1 if n_iter - warmup >= FEWEST_OF_ONE_CHAIN else effort.n_chains
+    return Effort(warmup, (n_iter - warmup) * n_chains, n_chains, 1)
 
 
 def candidates(X: Floats) -> tuple[str, ...]:
