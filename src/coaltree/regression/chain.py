@@ -276,14 +276,16 @@ def prior_gradient(theta: Floats, A: Floats, widths: Floats, intercept: float) -
 class WideChain(Chain):
     """A chain over a wide prior."""
 
-    # Steps are a small part of an iteration here, so few trajectories need be wasted.
-    first_steps, acceptance, leaf_moves, n_sweeps = 4, (0.9, 0.98), 0.3, 2
+    first_steps, leaf_moves, n_sweeps = 4, 0.3, 2
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.grams = [(part, self.likelihood.gram(part)) for part in blocks_of(self.likelihood.n_features)]
         self.intercept = self.prior.intercept_sd**-2.0
-        self.n_effect_moves = 1 if self.likelihood.n_features <= 2 * N_TOGETHER else 2
+        few = self.likelihood.n_features <= 2 * N_TOGETHER
+        self.n_effect_moves = 1 if few else 2
+        if few:  # steps are a small part of an iteration, so few trajectories need be wasted
+            self.acceptance = (0.9, 0.98)
 
     def make_pilot(self, theta: Floats) -> WidePilot:  # type: ignore[override]
         """Expand the likelihood around θ."""
