@@ -185,7 +185,7 @@ def draw_noise(
     least = SMALLEST_NOISE
     if integrated is None:
         log_p = tempered(likelihood(now.covariance, X), working.power)
-        least = max(least, working.rounding / now.covariance.amplitude)
+        least = max(least, working.least_noise(now.covariance))
     else:
         log_p = marginal_likelihood(integrated, X, working)
 
@@ -203,7 +203,7 @@ def draw_noise(
     return now._replace(covariance=integrated.draw(S, len(X) - 1, rng, **working.given(now.noise_level)))
 
 
-def draw_offset(now: Unknowns, rng: np.random.Generator, rounding: float = 0.0) -> Unknowns:
+def draw_offset(now: Unknowns, rng: np.random.Generator, working: Working = PLAIN) -> Unknowns:
     """Shift all merges by the same time and leaf noise by the opposite: (t, s₀) → (t − δ, s₀ + δ).
 
     Two leaves that merge at t differ by a variance of 2(t + s₀), so the likelihood is unchanged; the priors leave the
@@ -216,7 +216,7 @@ def draw_offset(now: Unknowns, rng: np.random.Generator, rounding: float = 0.0) 
         moved = Tree(tree.children, tree.times - shift, tree.names)
         return now._replace(tree=moved, leaf_noise=now.leaf_noise + shift)
     total = float(tree.times[0] + now.leaf_noise[0])
-    longest = total - max(2.0 * SMALLEST_NOISE, rounding / now.covariance.amplitude)
+    longest = total - max(2.0 * SMALLEST_NOISE, working.least_noise(now.covariance))
     rate = 0.5 * tree.n_leaves * (tree.n_leaves - 1) - 1.0
     u = rng.random()
     first = -math.log1p(u * math.expm1(-rate * longest)) / rate if rate > 0 else u * longest
@@ -304,9 +304,9 @@ def iterate(
     now = draw_covariance(now, seen, family, rng, working) if drawn is None else drawn
     seen = seen if drawn is None else what_counts(now, X, latent)
     if learn_noise:
-        now = draw_offset(draw_noise(now, seen, family, rng, working), rng, working.rounding)
+        now = draw_offset(draw_noise(now, seen, family, rng, working), rng, working)
         if now.tails is not None:
-            least = max(SMALLEST_NOISE, working.rounding / now.covariance.amplitude)
+            least = max(SMALLEST_NOISE, working.least_noise(now.covariance))
             now = now._replace(tails=draw_tails(now.leaf_noise, now.tails, rng, least))
     now = draw_scale(now, seen, family, learn_noise, rng, latent, working.power)
     if now.missing is not None:

@@ -76,9 +76,9 @@ class Augmentation:
         Z = self.encoded.start
         rows = np.where(self.unknown, 0.0, (Z - np.nanmean(Z, axis=0)) / np.where(self.unit, 1.0, np.nanstd(Z, axis=0)))
         probed = rng.permutation(len(rows))[:N_PROBED]
-        apart = cdist(rows[probed], rows, "sqeuclidean")
-        apart[np.arange(len(probed)), probed] = np.inf
-        level = 0.5 * float(np.mean(apart.min(axis=1))) / rows.shape[1]
+        distance = cdist(rows[probed], rows, "sqeuclidean")
+        distance[np.arange(len(probed)), probed] = np.inf
+        level = 0.5 * float(np.mean(distance.min(axis=1))) / rows.shape[1]
         return np.full(len(rows), max(level, 1.0 / len(rows)))
 
     def begin(self, start: Unknowns, rng: np.random.Generator, learn_noise: bool = False) -> Unknowns:

@@ -24,7 +24,7 @@ import numpy as np
 from coaltree._arrays import Floats
 from coaltree.errors import InputError
 from coaltree.inference.learning.start import Unknowns
-from coaltree.model.covariance import CovarianceFamily, Diagonal, Spherical
+from coaltree.model.covariance import CovarianceFamily, Diagonal, Spherical, State
 from coaltree.model.diffusion import pass_up
 from coaltree.validation import check_real
 
@@ -46,6 +46,10 @@ class Working(NamedTuple):
         """What a family must know to draw Φ given s₀: nothing unless it matters, which not all families allow."""
         told = {} if self.power == 1.0 else {"power": self.power}
         return told if self.rounding == 0.0 else {**told, "least": self.rounding / noise_level}
+
+    def least_noise(self, covariance: State) -> float:
+        """Least s₀ that rounding allows, given Φ."""
+        return self.rounding / covariance.amplitude
 
 
 def check_effective_columns(value: Any, d: int) -> str | float:
@@ -81,7 +85,7 @@ def work_with(
 
 def with_room(start: Unknowns, working: Working) -> Unknowns:
     """Return a start whose noise is above the bound."""
-    least = 2.0 * working.rounding / start.covariance.amplitude
+    least = 2.0 * working.least_noise(start.covariance)
     return start if start.noise_level >= least else start.with_noise_level(least)
 
 
