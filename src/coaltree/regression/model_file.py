@@ -15,6 +15,7 @@ from coaltree.errors import InputError
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.regression.fit import ProbitFit
 from coaltree.regression.forest import Forest
+from coaltree.regression.kernel_ridge import Kernel
 from coaltree.regression.penalised import Ridge
 from coaltree.regression.stacking import Stack
 from coaltree.tree import Tree
@@ -85,7 +86,7 @@ def pack_stack(stack: Stack) -> tuple[Arrays, dict[str, Any]]:
     """The same for a stack."""
     inner, texts = pack_fit(stack.fit)
     arrays = {f"fit/{name}": values for name, values in inner.items()}
-    for part in ("forest", "ridge"):
+    for part in ("forest", "ridge", "kernel"):
         model = getattr(stack, part)
         arrays |= {f"{part}/{field.name}": getattr(model, field.name) for field in dataclasses.fields(model)}
     arrays |= {name: getattr(stack, name) for name in ("kept", "centre", "scale", "loadings")}
@@ -95,10 +96,13 @@ def pack_stack(stack: Stack) -> tuple[Arrays, dict[str, Any]]:
 
 def unpack_stack(arrays: Mapping[str, Any], texts: Mapping[str, Any]) -> Stack:
     """Rebuild a stack."""
+    if "kernel/rows" not in arrays:
+        raise InputError('it was saved by version 0.2.0, without a kernel regression. Fit with features="auto" again.')
     return Stack(
         fit=unpack_fit(_under("fit/", arrays), texts),
         forest=Forest(**_under("forest/", arrays)),
         ridge=Ridge(**_under("ridge/", arrays)),
+        kernel=Kernel(**_under("kernel/", arrays)),
         densities=_under("densities/", arrays),
         **{name: arrays[name] for name in ("kept", "centre", "scale", "loadings")},
     )

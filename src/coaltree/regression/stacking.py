@@ -1,8 +1,9 @@
 r"""Nonlinear effects: predictions of other models for rows they have not seen, used as features.
 
-Three models learn every outcome: one forest for all, one ridge regression each, and the linear coalescent probit. Each
-predicts the training rows without having seen them: the forest out of bag, the others in folds. The log odds z_ijm of
-model m for outcome j then enter a second coalescent probit,
+Four models learn every outcome: one forest for all, one ridge regression each, a kernel ridge regression, and the
+linear coalescent probit. Each predicts the training rows without having seen them: the forest out of bag, the kernel by
+leaving out one row, the others in folds. The log odds z_ijm of model m for outcome j then enter a second coalescent
+probit,
 
     y_ij ~ Bernoulli(Ψ(μ_j + Σ_m γ_jm z_ijm + Σ_s α_js u_is)),
 
@@ -28,13 +29,14 @@ from coaltree.regression import links
 from coaltree.regression.fit import N_PREDICTIVE, Options, ProbitFit, fit_prepared
 from coaltree.regression.folds import stratified_folds
 from coaltree.regression.forest import Forest, grow_forest, log_odds
+from coaltree.regression.kernel_ridge import Kernel, fit_kernel
 from coaltree.regression.likelihood import OwnLikelihood
 from coaltree.regression.penalised import Ridge, crossfit_ridge
 from coaltree.regression.preparation import Prepared, Scaling
 
 Fit = Callable[[Any, Floats, Floats], ProbitFit]
 
-MODELS = ("forest", "ridge", "linear")
+MODELS = ("forest", "ridge", "kernel", "linear")
 N_FOLDS = 5
 # Iterations of the linear model per fold, and how many of them are dropped: a mean prediction needs no more.
 FOLD_ITERATIONS, FOLD_BURN_IN = 150, 75
@@ -50,6 +52,7 @@ class Stack:
     fit: ProbitFit  # K = S + C coefficients: components first, then one per model
     forest: Forest
     ridge: Ridge
+    kernel: Kernel
     kept: Ints  # outcomes with both classes
     centre: Floats  # (C, P), of log odds
     scale: Floats  # (C,)
@@ -72,7 +75,8 @@ class Stack:
     def predict(self, X: Any, linear: ProbitFit, node_weights: Floats | None, return_std: bool) -> Any:
         """Posterior mean probabilities (N, P), or those of nodes with the given weights; with deviations if wanted."""
         probability = linear.predict_proba(X)
-        models = np.stack([self.forest.logits(X), self.ridge.logits(X), _odds(probability[:, self.kept])])
+        learned = [model.logits(X) for model in (self.forest, self.ridge, self.kernel)]
+        models = np.stack([*learned, _odds(probability[:, self.kept])])
         shared, own = stacked_columns(models, self.centre, self.scale, self.loadings)
         coef = self.fit.coef_draws.reshape(-1, *self.fit.coef_draws.shape[2:])
         intercept = self.fit.intercept_draws.reshape(len(coef), -1)
@@ -134,11 +138,12 @@ def learn_stack(
     folds = stratified_folds(Y, min(N_FOLDS, len(Y)), rng)
     forest, votes = grow_forest(X, Y, weights, rates, int(rng.integers(2**31)))
     ridge, logits = crossfit_ridge(X, Y, weights, rates, folds)
+    kernel, expected = fit_kernel(X, Y, weights, rates, rng)
     linear = np.empty_like(Y)
     for fold in range(int(folds.max()) + 1):
         out = folds == fold
         linear[out] = fit_linear(X[~out], Y[~out], weights[~out]).predict_proba(X[out])
-    models = np.stack([log_odds(votes, rates), logits, _odds(linear)])
+    models = np.stack([log_odds(votes, rates), logits, log_odds(expected, rates), _odds(linear)])
     clipped = np.clip(models, -FURTHEST, FURTHEST)
     share = weights / weights.sum()
     centre = np.einsum("i,cij->cj", share, clipped)
@@ -160,7 +165,7 @@ def learn_stack(
     densities = {name: np.full(n_outcomes, np.nan) for name in inside}
     for name, values in inside.items():
         densities[name][kept] = values
-    return Stack(fit, forest, ridge, kept, centre, scale, loadings, densities)
+    return Stack(fit, forest, ridge, kernel, kept, centre, scale, loadings, densities)
 
 
 def _principal(table: Floats, n_components: int) -> Floats:

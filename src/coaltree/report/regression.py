@@ -399,12 +399,13 @@ def stack_blocks(stack: Stack, outcomes: tuple[str, ...]) -> list[Block]:
     names = {
         "linear": "coalescent probit, linear",
         "ridge": "ridge",
+        "kernel": "kernel ridge",
         "forest": "one forest for all",
         "stack": "the stack over these",
     }
     rows = [
         {"model": names[name], "gain of log density, all outcomes": total[name] - total["rates"]}
-        for name in ("linear", "ridge", "forest", "stack")
+        for name in ("linear", "ridge", "kernel", "forest", "stack")
     ]
     shares = [
         {"outcome": outcome, "linear": float(share), "gain": float(top - rate)}
@@ -416,9 +417,9 @@ def stack_blocks(stack: Stack, outcomes: tuple[str, ...]) -> list[Block]:
     known = f"{min(max(linear, 0.0), 1.0):.0%} of what can be predicted is linear. " if linear == linear else ""
     return [
         text(
-            f"{known}A forest, ridge regressions and the linear model predicted rows that they had not seen; a second "
-            f"coalescent probit learned how much each is worth. {used} Coefficients, tree and composite outcomes on "
-            "this page are those of the linear model."
+            f"{known}A forest, ridge regressions, a kernel regression and the linear model predicted rows that they "
+            f"had not seen; a second coalescent probit learned how much each is worth. {used} Coefficients, tree and "
+            "composite outcomes on this page are those of the linear model."
         ),
         table(
             rows,
