@@ -32,18 +32,19 @@ def simulate(n_outcomes, rng, n=15, n_features=3, prior=PRIOR):
 
 def build(rng, n_outcomes=3, n_features=5, n=40):
     hyper, theta, labels = simulate(n_outcomes, rng, n, n_features)
-    grams = [(part, labels.gram(part)) for part in preconditioner.blocks_of(n_features)]
-    pilot = make_wide_pilot(labels, grams, 0.1 * theta)
+    pilot = make_wide_pilot(labels, 0.1 * theta)
     A = outcome_precision(hyper, n_outcomes)
-    return hyper, theta, labels, grams, Frame(pilot, make_basis(grams, hyper.widths), hyper.widths, A, 0.3), A
+    return hyper, theta, labels, Frame(pilot, make_basis(pilot, hyper.widths), hyper.widths, A, 0.3), A
 
 
 def test_the_frame_is_the_kronecker_sum():
     """In plain matrices: diag(w) ⊗ G + A ⊗ Λ⁻², sheared intercepts, and the mean M⁻¹b."""
     rng = np.random.default_rng(seed(70))
-    hyper, theta, _, grams, made, A = build(rng)
+    hyper, theta, labels, made, A = build(rng)
     n_outcomes, n_features = theta.shape[0], theta.shape[1] - 1
-    pilot, G = made.pilot, grams[0][1]
+    pilot, bend, X = made.pilot, labels.bend(0.1 * theta), labels.rows[:, 1:]
+    curvature = (bend / pilot.weights).mean(axis=1)
+    G = np.cov(X.T, aweights=curvature, ddof=0) * curvature.sum()
     M = np.kron(np.diag(pilot.weights), G) + np.kron(A, np.diag(hyper.widths**-2.0))
     mean = np.linalg.solve(M, pilot.linear[:, 1:].ravel()).reshape(n_outcomes, n_features)
     beta = theta[:, 1:] - mean
@@ -64,8 +65,8 @@ def test_the_frame_is_the_kronecker_sum():
 def test_blocks_change_the_frame_and_nothing_else(monkeypatch):
     monkeypatch.setattr(preconditioner, "LARGEST_BLOCK", 2)
     rng = np.random.default_rng(seed(71))
-    _, theta, _, grams, made, _ = build(rng)
-    assert [part.stop - part.start for part, _ in grams] == [2, 1, 2]
+    _, theta, _, made, _ = build(rng)
+    assert [part.stop - part.start for part, _ in made.pilot.grams] == [2, 1, 2]
     np.testing.assert_allclose(made.colour(made.whiten(theta)), theta, atol=1e-9)
 
 
@@ -89,6 +90,7 @@ def drift(n_outcomes, n_replicates, first, spoil=lambda chain: None):
         hyper, theta, labels = simulate(n_outcomes, rng)
         chain = WideChain(labels, PRIOR, Settings(burn_in=0), rng)
         chain.moving = chain.start()._replace(point=coefficients.evaluate(labels, theta), hyper=hyper)
+        chain.width_moves = 1.0  # by default for more features than these
         spoil(chain)
         for _ in range(2):
             chain.advance()
@@ -119,6 +121,56 @@ def test_a_wrong_prior_of_intercepts_is_noticed():
     assert np.abs(drift(4, 50, 74, spoil)).max() > LIMIT
 
 
+def drift_of_widths(n_replicates, first):
+    """The same by ten moves of the widths of faint features alone; the rest of an iteration would hide an error."""
+    changes = []
+    for replicate in range(n_replicates):
+        rng = np.random.default_rng([seed(first), replicate])
+        hyper, theta, labels = simulate(4, rng)
+        chain = WideChain(labels, PRIOR, Settings(burn_in=0), rng)
+        pilot, point, now = chain.start().pilot, coefficients.evaluate(labels, theta), hyper
+        A = outcome_precision(hyper, 4)
+        frame = Frame(pilot, make_basis(pilot, hyper.widths), hyper.widths, A, chain.intercept)
+        for _ in range(10):
+            now, point, frame = chain.follow_widths(now, point, frame, A)
+        changes.append(statistics(now, point.theta, labels) - statistics(hyper, theta, labels))
+    changes = np.array(changes)
+    changes = changes[:, changes.std(axis=0) > 0]  # tree and covariance stay
+    return changes.mean(axis=0) / changes.std(axis=0, ddof=1) * np.sqrt(n_replicates)
+
+
+def test_moves_of_faint_widths_leave_the_posterior_alone():
+    found = drift_of_widths(150, 88)
+    assert len(found) > 10
+    assert np.abs(found).max() < LIMIT
+
+
+@pytest.mark.parametrize("broken", ["prior", "jacobian"])
+def test_wrong_moves_of_faint_widths_are_noticed(monkeypatch, broken):
+    if broken == "prior":
+        monkeypatch.setattr("coaltree.regression.chain.log_inverse_gamma", lambda *_: 0.0)
+    else:
+        plain = Frame.__init__
+
+        def without(self, *arguments):
+            plain(self, *arguments)
+            self.log_det_root = 0.0
+
+        monkeypatch.setattr(Frame, "__init__", without)
+    assert np.abs(drift_of_widths(150, 88)).max() > LIMIT
+
+
+def test_faint_features_are_those_the_labels_say_little_about():
+    rng = np.random.default_rng(seed(89))
+    X = rng.standard_normal((400, 3))
+    signs = np.where(rng.random((400, 2)) < ndtr(X[:, :1]), 1, -1).astype(np.int8)
+    labels = Likelihood(np.hstack([np.ones((400, 1)), X]), signs, np.ones(400), PROBIT)
+    chain = WideChain(labels, PRIOR, Settings(burn_in=40), rng)
+    for _ in range(40):
+        chain.advance()
+    assert chain.moving.pilot.faint(400).tolist() == [False, True, True]
+
+
 def test_the_short_way_to_rescale_is_the_long_one():
     family = PooledSpherical(0.7)
     state = family.from_values({"variance": 0.3}, 4)
@@ -136,6 +188,7 @@ def ranks(n_replicates, n, n_outcomes, burn_in, thin, n_kept=24, prior=PRIOR):
         n_first = len(statistics(hyper, theta, labels)) - n_outcomes - 1  # unknowns, and their squares
         truth = statistics(hyper, theta, labels)[: n_first // 2]
         chain = WideChain(labels, prior, Settings(burn_in), rng)
+        chain.width_moves = 1.0
         below = np.zeros(len(truth))
         for step in range(burn_in + n_kept * thin):
             chain.advance()
@@ -215,7 +268,8 @@ def test_sparse_features_are_never_dense_and_say_the_same(monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-9)
     np.testing.assert_allclose(plain.gradient(theta), compact.gradient(theta), rtol=1e-9)
     np.testing.assert_allclose(plain.bend(theta), compact.bend(theta), rtol=1e-8)
-    np.testing.assert_allclose(plain.gram(slice(2, 7)), compact.gram(slice(2, 7)), atol=1e-9)
+    own = rng.random(50)
+    np.testing.assert_allclose(plain.gram(slice(2, 7), own), compact.gram(slice(2, 7), own), atol=1e-9)
     Y = (signs == 1).astype(float)
     options = {"n_iter": 5, "burn_in": 2, "n_chains": 1, "covariance": "diagonal", "sample_weight": weights}
     dense_fit, sparse_fit = fit_probit(X, Y, **options), fit_probit(sparse.csc_array(X), Y, **options)

@@ -7,10 +7,11 @@ number of steps per trajectory adapts to its acceptance and the pilot moves to w
 fixed.
 
 With many features (`WideChain`) nothing larger than K × K is ever formed. An iteration draws (μ, β) by a Hamiltonian
-trajectory in the coordinates of `moves.preconditioner`; then proposes leaf noise and the width σ of differences, each
-with all coefficients following, q held fixed; then moves some outcomes in the tree with their coefficients, and the
-effects of single features; then, given β, draws tree, σ, s₀ and τ from β_jk/λ_k; then the tail parameter
-ν, with λ integrated out, and λ itself; then rescales all widths against σ and τ, which leaves β unchanged.
+trajectory in the coordinates of `moves.preconditioner`; then proposes leaf noise, the width σ of differences and, with
+more than some thirty features, the widths of all faint ones, each with all coefficients following, q held fixed; then
+moves some outcomes in the tree with their coefficients, and the effects of single features; then, given β, draws tree,
+σ, s₀ and τ from β_jk/λ_k; then the tail parameter ν, with λ integrated out, and λ itself; then rescales all widths
+against σ and τ, which leaves β unchanged.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from coaltree._arrays import Bools, Floats
 from coaltree.inference.learning import chain
 from coaltree.inference.moves.row_noise import SMALLEST_NOISE
 from coaltree.model.covariance import PooledWishart
+from coaltree.model.family import log_inverse_gamma
 from coaltree.regression.likelihood import Likelihood, penalised_mode
 from coaltree.regression.moves import coefficients
 from coaltree.regression.moves.coefficients import Gaussian, Pilot, Point, evaluate
 from coaltree.regression.moves.hyperparameters import draw_hyper, log_joint, move_noise
-from coaltree.regression.moves.preconditioner import Frame, WidePilot, blocks_of, make_basis, make_wide_pilot
+from coaltree.regression.moves.preconditioner import LARGEST_BLOCK, Frame, WidePilot, make_basis, make_wide_pilot
 from coaltree.regression.moves.regraft import move_leaf, regraft_scaled
 from coaltree.regression.moves.widths import (
     N_TOGETHER,
@@ -280,23 +282,24 @@ class WideChain(Chain):
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
-        self.grams = [(part, self.likelihood.gram(part)) for part in blocks_of(self.likelihood.n_features)]
         self.intercept = self.prior.intercept_sd**-2.0
         few = self.likelihood.n_features <= 2 * N_TOGETHER
-        self.n_effect_moves = 1 if few else 2
+        self.n_effect_moves = 1 if few else 6
+        # Chance of a move of all faint features together; the more features, the longer it takes.
+        self.width_moves = 0.0 if few else min(1.0, LARGEST_BLOCK / self.likelihood.n_features)
         if few:  # steps are a small part of an iteration, so few trajectories need be wasted
             self.acceptance = (0.9, 0.98)
 
     def make_pilot(self, theta: Floats) -> WidePilot:  # type: ignore[override]
         """Expand the likelihood around θ."""
-        return make_wide_pilot(self.likelihood, self.grams, theta)
+        return make_wide_pilot(self.likelihood, theta)
 
     def start(self) -> Moving:
         """Start at a draw around the mode under independent coefficients, whose sum over features has variance 1."""
         likelihood = self.likelihood
         n_outcomes, n_features = likelihood.n_outcomes, likelihood.n_features
         widths, A = np.ones(n_features), np.eye(n_outcomes) * n_features
-        basis, theta = make_basis(self.grams, widths), np.zeros((n_outcomes, n_features + 1))
+        theta = np.zeros((n_outcomes, n_features + 1))
 
         def height(point: Point) -> Floats:
             square = self.intercept * point.theta[:, 0] ** 2 + n_features * (point.theta[:, 1:] ** 2).sum(axis=1)
@@ -305,7 +308,8 @@ class WideChain(Chain):
         point, step = evaluate(likelihood, theta), np.ones(n_outcomes)
         for number in range(N_START):
             if number % 10 == 0:
-                frame = Frame(self.make_pilot(point.theta), basis, widths, A, self.intercept)
+                pilot = self.make_pilot(point.theta)
+                frame = Frame(pilot, make_basis(pilot, widths), widths, A, self.intercept)
             slope = frame.pull(point.gradient + prior_gradient(point.theta, A, widths, self.intercept))
             move = frame.colour(slope - frame.mean)
             new = evaluate(likelihood, point.theta + step[:, None] * move)
@@ -315,7 +319,8 @@ class WideChain(Chain):
             step = np.where(better, np.minimum(1.0, 1.5 * step), 0.5 * step)
             if better.all() and gain < 0.01:
                 break
-        frame = Frame(self.make_pilot(point.theta), basis, widths, A, self.intercept)
+        pilot = self.make_pilot(point.theta)
+        frame = Frame(pilot, make_basis(pilot, widths), widths, A, self.intercept)
         theta = point.theta + frame.colour(frame.draw(self.rng)) - frame.colour(np.zeros_like(theta))
         beta = np.ascontiguousarray(theta[:, 1:])
         unknowns = chain.first_guess(beta, self.prior.family, None) if n_outcomes > 1 else None
@@ -324,7 +329,7 @@ class WideChain(Chain):
             evaluate(likelihood, theta),
             Hyper(unknowns, spread, widths, FIRST_DF),
             n_done=0,
-            pilot=self.make_pilot(point.theta),
+            pilot=pilot,
             n_steps=self.first_steps,
             accepted=0.0,
             theta_sum=np.zeros_like(theta),
@@ -336,18 +341,19 @@ class WideChain(Chain):
         hyper = now.hyper
         assert hyper.widths is not None
         A = outcome_precision(hyper, self.likelihood.n_outcomes)
-        basis = make_basis(self.grams, hyper.widths)
+        basis = make_basis(now.pilot, hyper.widths)
         frame = Frame(now.pilot, basis, hyper.widths, A, self.intercept)
         point, acceptance = self.trajectory(now.point, frame, A, now.n_steps)
         if hyper.unknowns is not None:
             for name in ("leaf_noise", "covariance"):
                 hyper, point, frame, A = self.follow_hyper(name, hyper, point, frame, A)
+        if self.rng.random() < self.width_moves:
+            hyper, point, frame = self.follow_widths(hyper, point, frame, A)
+        if hyper.unknowns is not None:
             for j in self.rng.permutation(self.likelihood.n_outcomes)[: self.n_leaf_moves]:
                 hyper, point, _ = regraft_scaled(hyper, point, j, self.outcomes[j], frame, self.rng)
         for _ in range(self.n_effect_moves):
-            hyper, point, _ = move_effects(
-                hyper, point, self.likelihood, now.pilot, self.grams, self.intercept, self.rng
-            )
+            hyper, point, _ = move_effects(hyper, point, self.likelihood, now.pilot, self.intercept, self.rng)
         assert hyper.widths is not None
         scaled = np.column_stack([point.theta[:, 0], point.theta[:, 1:] / hyper.widths])
         hyper = draw_hyper(hyper, scaled, self.prior, self.n_sweeps, self.rng)
@@ -412,6 +418,33 @@ class WideChain(Chain):
         if not log_u < gain:
             return hyper, point, frame, A
         return new_hyper, new, new_frame, new_A
+
+    def follow_widths(self, hyper: Hyper, point: Point, frame: Frame, A: Floats) -> tuple[Hyper, Point, Frame]:
+        r"""Widen or narrow all features about which the labels say little, the coefficients following.
+
+        λ_k → e^u λ_k for the features that are faint at the pilot, and θ as in `follow_hyper`. Changing σ instead would
+        move the prior of the other features too, whose effects are known, so that only small steps would be accepted.
+        """
+        rng, widths = self.rng, hyper.widths
+        assert widths is not None
+        faint = frame.pilot.faint(self.likelihood.weights.sum())
+        u, log_u = STEPS[int(rng.integers(len(STEPS)))] * rng.standard_normal(), -rng.exponential()
+        if not faint.any():
+            return hyper, point, frame
+        new_widths = np.where(faint, math.exp(u) * widths, widths)
+        new_frame = Frame(frame.pilot, make_basis(frame.pilot, new_widths), new_widths, A, self.intercept)
+        q = frame.whiten(point.theta)
+        q[:, 1:] = new_frame.basis.rotate(frame.basis.rotate_back(q[:, 1:]))
+        new = evaluate(self.likelihood, new_frame.colour(q))
+        half = 0.5 * hyper.df
+        # The widths' factors in the prior of the coefficients and in the Jacobian cancel.
+        gain = log_inverse_gamma(new_widths[faint] ** 2, half, half) - log_inverse_gamma(widths[faint] ** 2, half, half)
+        gain += 2.0 * u * int(faint.sum()) + frame.log_det_root - new_frame.log_det_root
+        gain += new.log_likelihood + log_prior(new.theta, A, new_frame, self.intercept)
+        gain -= point.log_likelihood + log_prior(point.theta, A, frame, self.intercept)
+        if not log_u < gain:
+            return hyper, point, frame
+        return hyper._replace(widths=new_widths), new, new_frame
 
     def log_joint(self, now: Moving) -> float:
         """log p(β/λ, t, π | Φ, s₀)."""

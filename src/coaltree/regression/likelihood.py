@@ -104,10 +104,9 @@ class Likelihood:
         bend = self.bend(theta)
         return np.stack([(self.rows * bend[:, [j]]).T @ self.rows for j in range(len(theta))])
 
-    def gram(self, part: slice) -> Floats:
-        """Σ_i w_i x_i x_iᵀ of a part of the features."""
-        rows = self.rows[:, 1:][:, part]
-        return np.asarray((rows * self.weights[:, None]).T @ rows)
+    def gram(self, part: slice, weights: Floats) -> Floats:
+        """Σ_i w_i (x_i − x̄)(x_i − x̄)ᵀ of a part of the features, x̄ their weighted mean; w is (N,)."""
+        return _centred_gram(self.rows[:, 1:][:, part], weights)
 
     def of_outcome(self, j: int) -> Likelihood:
         """The likelihood of one outcome alone, labels (N, 1)."""
@@ -151,16 +150,15 @@ class SparseLikelihood(Likelihood):
         """Never called: sparse features are there to avoid P matrices of size (K+1)²."""
         raise NotImplementedError
 
-    def gram(self, part: slice) -> Floats:
-        """Σ_i w_i x_i x_iᵀ of a part of the features."""
-        shift = self.shift[part]
-        total = np.zeros((len(shift), len(shift)))
+    def gram(self, part: slice, weights: Floats) -> Floats:
+        """Σ_i w_i (x_i − x̄)(x_i − x̄)ᵀ of a part of the features, x̄ their weighted mean; w is (N,)."""
+        size = len(self.shift[part])
+        total, sums = np.zeros((size, size)), np.zeros(size)
         for number, rows in enumerate(self.blocks):
-            weights = self.weights[number * BLOCK : number * BLOCK + rows.shape[0], None]
-            columns = rows[:, part]
-            total += (columns.T @ columns.multiply(weights)).toarray()
-        # Weighted means of the centred features are zero.
-        return np.asarray(total - self.weights.sum() * np.outer(shift, shift))
+            own, columns = weights[number * BLOCK : number * BLOCK + rows.shape[0]], rows[:, part]
+            total += (columns.T @ columns.multiply(own[:, None])).toarray()
+            sums += columns.T @ own
+        return np.asarray(total - np.outer(sums, sums) / weights.sum())
 
     def digest(self) -> list[npt.NDArray[Any]]:
         """All arrays that decide its values."""
@@ -204,11 +202,10 @@ class OwnLikelihood(Likelihood):
         rows = [self._rows_of(j) for j in range(len(theta))]
         return np.stack([(rows[j] * bend[:, [j]]).T @ rows[j] for j in range(len(theta))])
 
-    def gram(self, part: slice) -> Floats:
-        """Σ_i w_i x_ij x_ijᵀ of a part of the features, the mean over outcomes."""
-        weights = self.weights[:, None]
+    def gram(self, part: slice, weights: Floats) -> Floats:
+        """Σ_i w_i (x_ij − x̄_j)(x_ij − x̄_j)ᵀ of a part of the features, the mean over outcomes."""
         every = (self._rows_of(j)[:, 1:][:, part] for j in range(self.n_outcomes))
-        return np.asarray(sum((rows * weights).T @ rows for rows in every) / self.n_outcomes)
+        return np.asarray(sum(_centred_gram(rows, weights) for rows in every) / self.n_outcomes)
 
     def of_outcome(self, j: int) -> Likelihood:
         """The likelihood of one outcome alone, labels (N, 1)."""
@@ -218,6 +215,12 @@ class OwnLikelihood(Likelihood):
     def digest(self) -> list[npt.NDArray[Any]]:
         """All arrays that decide its values."""
         return [*super().digest(), self.own]
+
+
+def _centred_gram(rows: Floats, weights: Floats) -> Floats:
+    weighted = rows * weights[:, None]
+    sums = weighted.sum(axis=0)
+    return np.asarray(weighted.T @ rows - np.outer(sums, sums) / weights.sum())
 
 
 def penalised_mode(likelihood: Likelihood, precision: Floats, n_steps: int = 50) -> Floats:

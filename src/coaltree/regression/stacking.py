@@ -5,7 +5,7 @@ linear coalescent probit. Each predicts the training rows without having seen th
 leaving out one row, the others in folds. The log odds z_ijm of model m for outcome j then enter a second coalescent
 probit,
 
-    y_ij ~ Bernoulli(Ψ(μ_j + Σ_m γ_jm z_ijm + Σ_s α_js u_is)),
+    y_ij ~ Bernoulli(logit⁻¹(μ_j + Σ_m γ_jm z_ijm + Σ_s α_js u_is)),
 
 where each outcome has its own columns z, centred, in units common to all outcomes, and shares the principal components
 u of all log odds of all models. (γ_j, α_j) are the leaves of a tree with the prior for many features (`prior`): the
@@ -128,7 +128,7 @@ def learn_stack(
 
     `fit_linear(X, Y, weights)` fits the linear model to a part of the rows.
     """
-    rng = as_generator(random_state)
+    rng, options = as_generator(random_state), options._replace(link="logit")
     known = ~np.isnan(Y)
     ones, zeros = (Y == 1).sum(axis=0), (Y == 0).sum(axis=0)
     kept = np.flatnonzero((ones > 0) & (zeros > 0))

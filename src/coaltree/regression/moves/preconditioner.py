@@ -1,13 +1,16 @@
 r"""Coordinates in which the posterior of all coefficients is nearly a standard normal, at the price of K × K matrices.
 
-With w_j the mean curvature of outcome j's likelihood at a pilot point, G = XᵀX, Λ the widths of features and A the
-prior precision between outcomes (`prior.outcome_precision`), the precision of (β_1 … β_P) is about
+With w_j the mean curvature of outcome j's likelihood at a pilot point, Λ the widths of features and A the prior
+precision between outcomes (`prior.outcome_precision`), the precision of (β_1 … β_P) is about
 
     M = diag(w) ⊗ G + A ⊗ Λ⁻²,
 
-the second part exactly. After β ↦ diag(w)^½ β Λ⁻¹ the first part is I ⊗ ΛGΛ and the second diag(w)^−½ A diag(w)^−½ ⊗ I,
-so the eigenvectors U of the first and E of the second make M diagonal: d_k + a_p, sums of an eigenvalue of each. To
-keep M positive definite, d_k is truncated at zero, and a_p at a trillionth of the largest.
+the second part exactly. G = Σ_i c_i x_i x_iᵀ, centred, with c_i the curvature of row i relative to w_j, the mean over
+outcomes: rows whose labels are all but certain, as those of a rare feature with a strong effect, say little.
+
+After β ↦ diag(w)^½ β Λ⁻¹ the first part is I ⊗ ΛGΛ and the second diag(w)^−½ A diag(w)^−½ ⊗ I, so the eigenvectors U
+of the first and E of the second make M diagonal: d_k + a_p, sums of an eigenvalue of each. To keep M positive definite,
+d_k is truncated at zero, and a_p at a trillionth of the largest.
 
 G is taken block by block, at most LARGEST_BLOCK features each: with B blocks the largest eigenvalue of M relative to
 its block diagonal is at most B, so a trajectory needs at most √B times as many steps. An intercept is shifted by the
@@ -24,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coaltree._arrays import Floats
+from coaltree._arrays import Bools, Floats
 from coaltree.regression.likelihood import Likelihood
 
 LARGEST_BLOCK = 400
@@ -40,6 +43,11 @@ class WidePilot(NamedTuple):
     shear: Floats  # (P, K), c
     intercepts: Floats  # (P,), curvature along each intercept
     linear: Floats  # (P, K+1), curvature times θ plus the gradient, in sheared coordinates
+    grams: list[tuple[slice, Floats]]  # G, block by block
+
+    def faint(self, n_rows: float) -> Bools:
+        """Features about whose effects the labels say little: less than their own variance, (K,)."""
+        return np.asarray(n_rows * (self.weights @ self.theta[:, 1:] ** 2) < len(self.weights))
 
     def sheared(self, theta: Floats) -> Floats:
         """Intercepts μ′ = μ + cβ, (P,)."""
@@ -68,29 +76,31 @@ def blocks_of(n_features: int) -> list[slice]:
     return [slice(int(first), int(last)) for first, last in pairwise(edges)]
 
 
-def make_basis(grams: list[tuple[slice, Floats]], widths: Floats) -> Basis:
+def make_basis(pilot: WidePilot, widths: Floats) -> Basis:
     """Diagonalise ΛGΛ."""
     parts, spectrum = [], np.empty(len(widths))
-    for part, gram in grams:
+    for part, gram in pilot.grams:
         values, vectors = np.linalg.eigh(gram * np.outer(widths[part], widths[part]))
         spectrum[part] = np.maximum(values, 0.0)
         parts.append((part, vectors))
     return Basis(tuple(parts), spectrum)
 
 
-def make_wide_pilot(likelihood: Likelihood, grams: list[tuple[slice, Floats]], theta: Floats) -> WidePilot:
+def make_wide_pilot(likelihood: Likelihood, theta: Floats) -> WidePilot:
     """Expand the likelihood around θ."""
     bend = likelihood.bend(theta)
     total = np.maximum(bend.sum(axis=0), np.finfo(np.float64).tiny)
     weights = np.maximum(total / likelihood.weights.sum(), 1e-8)
     shear = likelihood.transposed(bend)[:, 1:] / total[:, None]
+    curvature = (bend / weights).mean(axis=1)
+    grams = [(part, likelihood.gram(part, curvature)) for part in blocks_of(likelihood.n_features)]
     gradient = likelihood.gradient(theta)
     linear = np.empty_like(theta)
     linear[:, 0] = gradient[:, 0] + total * (theta[:, 0] + np.einsum("jk,jk->j", shear, theta[:, 1:]))
     linear[:, 1:] = gradient[:, 1:] - gradient[:, :1] * shear
     for part, gram in grams:
         linear[:, 1:][:, part] += weights[:, None] * (theta[:, 1:][:, part] @ gram)
-    return WidePilot(theta, weights, shear, total, linear)
+    return WidePilot(theta, weights, shear, total, linear, grams)
 
 
 class Frame:

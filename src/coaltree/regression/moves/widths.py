@@ -175,7 +175,6 @@ def move_effects(
     point: Point,
     likelihood: Likelihood,
     pilot: WidePilot,
-    grams: list[tuple[slice, Floats]],
     intercept: float,
     rng: np.random.Generator,
 ) -> tuple[Hyper, Point, bool]:
@@ -184,7 +183,7 @@ def move_effects(
     The prior of the effects and their Jacobian cancel; what remains along u is −νu − ½νe^(−2u)/λ_k² + l̂.
     """
     assert hyper.widths is not None
-    part, gram = grams[int(rng.integers(len(grams)))]
+    part, gram = pilot.grams[int(rng.integers(len(pilot.grams)))]
     theta, widths = point.theta, hyper.widths
     beta = np.ascontiguousarray(theta[:, 1:][:, part])
     order = rng.permutation(beta.shape[1])[:N_TOGETHER]
