@@ -35,7 +35,7 @@ from coaltree.regression.penalised import crossfit_ridge
 from coaltree.rows import Rows
 
 AUTO, LINEAR, SAME = "coalescent, auto", "coalescent, linear", "ridge, same columns"
-PEERS = ("wide_ridge", "multi_forest", "boosting", "classifier_chain", "ridge_stack")
+PEERS = ("wide_ridge", "multi_forest", "kernel_ridge", "boosting", "classifier_chain", "ridge_stack")
 MULAN = {"emotions": ("emotions",), "enron": ("enron",), "scene": ("scene-train", "scene-test")}
 OTHER = ("synpuf", "simulated")
 FEWEST_EVENTS = 5

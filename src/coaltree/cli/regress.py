@@ -44,7 +44,7 @@ def _regress(
         str, typer.Option(help="Methods to compare with, a,b,c; none, or all (a random forest takes long).")
     ] = ",".join(DEFAULT_BASELINES),
     effects: Annotated[
-        Effects, typer.Option(help="linear; auto adds what a forest sees, if rows left out gain by it.")
+        Effects, typer.Option(help="linear; auto adds what a forest and a kernel see, if rows left out gain.")
     ] = Effects.linear,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same results.")] = 0,
     jobs: Annotated[

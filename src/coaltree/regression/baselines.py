@@ -21,6 +21,7 @@ from coaltree.randomness import RandomState, as_generator
 from coaltree.regression.encoding import as_outcomes
 from coaltree.regression.folds import stratified_folds
 from coaltree.regression.forest import grow_forest, log_odds
+from coaltree.regression.kernel_ridge import fit_kernel
 from coaltree.regression.penalised import (
     LINKS,
     Link,
@@ -303,6 +304,16 @@ class MultiForest(AllOutcomes):
         return self.forest_.logits(X)
 
 
+class KernelRidge(AllOutcomes):
+    """Kernel ridge regression of all outcomes (`fit_kernel`), with the kernel and penalties chosen by rows left out."""
+
+    def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
+        self.kernel_, _ = fit_kernel(X, Y, np.ones(len(X)), rates, rng)
+
+    def _logits(self, X: Floats) -> Floats:
+        return self.kernel_.logits(X)
+
+
 class WideRidge(AllOutcomes):
     """Ridge regression of every outcome along one path (`crossfit_ridge`), for hundreds to thousands of features."""
 
@@ -393,6 +404,7 @@ BASELINES: dict[str, Callable[[], PerOutcome | AllOutcomes]] = {
     "random_forest": lambda: PerOutcome(TunedForest()),
     "wide_ridge": WideRidge,
     "multi_forest": MultiForest,
+    "kernel_ridge": KernelRidge,
     "boosting": lambda: PerOutcome(Boosting()),
     "classifier_chain": ClassifierChain,
     "ridge_stack": RidgeStack,

@@ -32,6 +32,7 @@ METHOD_NAMES = {
     "random_forest": "random forest",
     "wide_ridge": "ridge, for many features",
     "multi_forest": "one forest for all",
+    "kernel_ridge": "kernel ridge",
     "boosting": "gradient boosting",
     "classifier_chain": "classifier chain",
     "ridge_stack": "stack with ridge",
@@ -108,7 +109,7 @@ def regression_page(result: RegressionResult) -> Page:
         page.section("What is not linear", *stack_blocks(result.stack, result.outcomes))
     page.section("How certain is this", *_diagnostic_blocks(result.fit))
     if result.needs:
-        page.section("Predict new rows", *need_blocks(result.needs))
+        page.section("Predict new rows", *need_blocks(result.needs, result.stack is not None))
     page.section("Parameters", facts(result.parameters))
     page.section("Reproduce and cite", *reproduce(result.command, "coaltree.results.regress", CITATIONS[:1]))
     return page
@@ -434,10 +435,11 @@ def stack_blocks(stack: Stack, outcomes: tuple[str, ...]) -> list[Block]:
     ]
 
 
-def need_blocks(needs: Sequence[Mapping[str, str]]) -> list[Block]:
-    """What a table of new rows must contain."""
+def need_blocks(needs: Sequence[Mapping[str, str]], with_rows: bool) -> list[Block]:
+    """What a table of new rows must contain, and whether the model holds rows of the old one."""
+    held = " The file holds up to 2 000 rows of the features, for the kernel regression." if with_rows else ""
     return [
-        text("The model is in model.npz. It predicts the rows of a table with these columns, in any order:"),
+        text(f"The model is in model.npz.{held} It predicts the rows of a table with these columns, in any order:"),
         code("coaltree regress predict model.npz new.csv --out predicted.csv"),
         table(list(needs), "What the model needs"),
     ]
