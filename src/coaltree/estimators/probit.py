@@ -63,9 +63,9 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "full": their coefficients correlate. "auto": full for up to 10 features and 300 unknowns.
     features : {"linear", "auto"}
         "auto" adds nonlinear effects: a forest, a ridge regression, a kernel regression and the linear model predict
-        rows that they have not seen, and a second coalescent probit on their log odds makes the predictions if it does
-        better on held-out rows. Coefficients, tree and node models remain those of the linear model. The kernel, and so
-        a saved model, holds up to 2 000 rows of X. See `coaltree.regression.stacking`.
+        rows that they have not seen, and a second coalescent regression on their log odds makes the predictions if it
+        does better on held-out rows. Coefficients, tree and node models remain those of the linear model. The kernel,
+        and so a saved model, holds up to 2 000 rows of X. See `coaltree.regression.stacking`.
 
     Attributes
     ----------

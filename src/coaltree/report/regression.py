@@ -419,8 +419,8 @@ def stack_blocks(stack: Stack, outcomes: tuple[str, ...]) -> list[Block]:
     return [
         text(
             f"{known}A forest, ridge regressions, a kernel regression and the linear model predicted rows that they "
-            f"had not seen; a second coalescent probit learned how much each is worth. {used} Coefficients, tree and "
-            "composite outcomes on this page are those of the linear model."
+            f"had not seen; a second coalescent regression learned how much each is worth. {used} Coefficients, tree "
+            "and composite outcomes on this page are those of the linear model."
         ),
         table(
             rows,
