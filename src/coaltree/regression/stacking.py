@@ -2,8 +2,8 @@ r"""Nonlinear effects: predictions of other models for rows they have not seen, 
 
 Four models learn every outcome: one forest for all, one ridge regression each, a kernel ridge regression, and the
 linear coalescent probit. Each predicts the training rows without having seen them: the forest out of bag, the kernel by
-leaving out one row, the others in folds. The log odds z_ijm of model m for outcome j then enter a second coalescent
-probit,
+leaving out one row, the others in folds. The log odds z_ijm of model m for outcome j then enter a second regression
+over a tree,
 
     y_ij ~ Bernoulli(logit⁻¹(μ_j + Σ_m γ_jm z_ijm + Σ_s α_js u_is)),
 
