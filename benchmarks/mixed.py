@@ -2,12 +2,13 @@
 
 python -m benchmarks.mixed simulated
 python -m benchmarks.mixed labelled --data FOLDER     # of .arff files
+python -m benchmarks.mixed development --data FOLDER  # other tables, to choose on
 python -m benchmarks.mixed hidden --data FOLDER
 python -m benchmarks.mixed letter --data FOLDER
 python -m benchmarks.mixed large                      # 20 000 × 30
 python -m benchmarks.mixed large --rows 100000 --few --iterations 6
 
-Peers are installed by `pip install kmodes prince`.
+Peers are installed by `pip install kmodes prince stepmix`.
 """
 
 from __future__ import annotations
@@ -30,8 +31,33 @@ from coaltree.model.columns import UNIT
 from coaltree.model.guess import guess_columns
 
 SETS = ("heart.c", "credit.a", "zoo", "vote", "lymph", "autos", "colic", "soybean", "cmc")
-# One chain, short: what is scored here is one tree, not how sure it is.
-SHORT = {"n_chains": 1, "warmup": 150, "n_draws": 50, "random_state": 0}
+# Tables to make choices on, at most MOST_ROWS of their rows; the nine above only show what came of these.
+DEVELOPMENT = (
+    "hepatitis",
+    "heart.h",
+    "heart.statlog",
+    "labor",
+    "primary.tumor",
+    "dermatology",
+    "breast.cancer",
+    "tae",
+    "bridges.version1",
+    "lowbwt",
+    "flags",
+    "solar.flare1",
+    "backache",
+    "credit.g",
+    "anneal",
+    "car",
+    "mushroom",
+    "cylinder.bands",
+    "eucalyptus",
+    "kr.vs.kp",
+    "postoperative.patient.data",
+)
+MOST_ROWS = 300
+# One chain, short, for choices on the development tables.
+SHORT = {"n_chains": 1, "warmup": 100, "n_draws": 100}
 # Two chains, for what is averaged over draws.
 TWO = {"n_chains": 2, "warmup": 100, "n_draws": 200, "random_state": 0}
 # Names of rows.
@@ -206,10 +232,34 @@ def filled(frame: Frame) -> Frame:
     return frame.keep(columns)
 
 
+def mixture(frame: Frame, k: int, seed: int = 0) -> np.ndarray:
+    """VarSelLCM's model, by StepMix: in a component columns are independent, normal or of levels; gaps stay gaps."""
+    import pandas as pd
+    from stepmix.stepmix import StepMix
+    from stepmix.utils import get_mixed_descriptor
+
+    data, kinds = {}, dict[str, list[str]]()
+    for column in frame.columns:
+        x = column.values
+        if column.levels:
+            codes = np.searchsorted(np.unique(column.known), x).astype(float)
+            data[column.name] = np.where(np.isnan(x), np.nan, codes)
+        else:
+            data[column.name] = (x - np.nanmean(x)) / np.nanstd(x)
+        kinds.setdefault("categorical_nan" if column.levels else "continuous_nan", []).append(column.name)
+    table, measurement = get_mixed_descriptor(pd.DataFrame(data), **kinds)
+    how = {"n_init": 20, "random_state": seed, "progress_bar": 0, "verbose": 0}
+    return StepMix(n_components=k, measurement=measurement, **how).fit(table).predict(table)
+
+
 def peers(frame: Frame, k: int, seed: int = 0) -> dict[str, np.ndarray]:
     import pandas as pd
+    import prince
+    from kmodes.kmodes import KModes
+    from kmodes.kprototypes import KPrototypes
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import squareform
+    from sklearn.cluster import KMeans
 
     found = {}
     distance = squareform(gower(frame), checks=False)
@@ -223,16 +273,13 @@ def peers(frame: Frame, k: int, seed: int = 0) -> dict[str, np.ndarray]:
         table[:, j] = (
             values.astype(int).astype(str) if j in levels else (values - values.mean()) / max(values.std(), 1e-9)
         )
-    from kmodes.kmodes import KModes
-    from kmodes.kprototypes import KPrototypes
-
     numbers = len(levels) < table.shape[1]
     if numbers and levels:
         found["k-prototypes"] = KPrototypes(k, random_state=seed, n_init=3).fit_predict(table, categorical=levels)
     elif levels:
         found["k-prototypes"] = KModes(k, random_state=seed, n_init=3).fit_predict(table)
-    import prince
-
+    else:
+        found["k-prototypes"] = KMeans(k, random_state=seed, n_init=3).fit_predict(table.astype(float))
     data = pd.DataFrame(
         {c.name: table[:, j] if j in levels else table[:, j].astype(float) for j, c in enumerate(full.columns)}
     )
@@ -240,33 +287,32 @@ def peers(frame: Frame, k: int, seed: int = 0) -> dict[str, np.ndarray]:
     maker = prince.FAMD if numbers and levels else (prince.MCA if levels else prince.PCA)
     rows = maker(n_components=n_components, random_state=seed).fit(data).row_coordinates(data).to_numpy()
     found["FAMD, Ward"] = fcluster(linkage(rows, "ward"), k, "maxclust")
+    found["mixture"] = mixture(frame, k, seed)
     return found
 
 
-def labelled(folder: Path, names: tuple[str, ...], covariance: str) -> None:
-    from scipy.cluster.hierarchy import fcluster, linkage
-    from scipy.spatial.distance import squareform
+def labelled(folder: Path, names: tuple[str, ...], covariance: str, most: int | None, how: dict[str, Any]) -> None:
     from sklearn.metrics import adjusted_rand_score
 
-    lines, ours = [], ["coaltree", "coaltree, Ward of its times", "codes as numbers"]
-    methods = [*ours, "Gower, average", "Gower, complete", "k-prototypes", "FAMD, Ward"]
-    scores: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
+    methods = ["coaltree", "codes as numbers", "Gower, average", "Gower, complete", "k-prototypes", "FAMD, Ward"]
+    methods.append("mixture")
+    lines, scores = [], dict[str, list[tuple[float, float]]]()
     for name in names:
         frame, classes = read_arff(find(folder, name))
+        if most is not None and frame.n_rows > most:
+            rows = np.random.default_rng(0).permutation(frame.n_rows)[:most]
+            frame, classes = frame.rows(rows), classes[rows]
+        frame = frame.keep(column for column in frame.columns if len(np.unique(column.known)) > 1)
         k = len(np.unique(classes))
         started = time.process_time()
-        model = ct.CoalescentClustering(covariance, n_clusters=k, columns="auto", **SHORT).fit(frame)
+        model = ct.CoalescentClustering(covariance, n_clusters=k, columns="auto", random_state=0, **how).fit(frame)
         seconds = time.process_time() - started
-        full = filled(frame)
-        full = full.keep(column for column in full.columns if column.values.std() > 0)
-        plain = ct.CoalescentClustering(n_clusters=k, **SHORT).fit(as_numbers(full))
-        times = squareform(np.sqrt(model.posterior_.cophenetic()), checks=False)
+        plain = ct.CoalescentClustering(n_clusters=k, random_state=0, **how).fit(as_numbers(filled(frame)))
         found = {"coaltree": model.labels_, "codes as numbers": plain.labels_, **peers(frame, k)}
-        found["coaltree, Ward of its times"] = fcluster(linkage(times, "ward"), k, "maxclust")
         row = []
         for method in methods:
             score = (adjusted_rand_score(classes, found[method]), purity(found[method], classes))
-            scores[method].append(score)
+            scores.setdefault(method, []).append(score)
             row.append(f"{score[0]:.2f} / {score[1]:.2f}")
         lines.append(f"| {name} | {frame.n_rows} × {len(frame.columns)} | {k} | {' | '.join(row)} | {seconds:.0f} |")
         print(lines[-1], flush=True)
@@ -457,7 +503,7 @@ def large(n: int, n_iter: int | None, few: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["simulated", "labelled", "hidden", "letter", "large"])
+    parser.add_argument("what", choices=["simulated", "labelled", "development", "hidden", "letter", "large"])
     parser.add_argument("--data", type=Path)
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--covariance", default="spherical")
@@ -471,7 +517,9 @@ def main() -> None:
     if arguments.what == "simulated":
         simulated(arguments.seeds, tuple(arguments.sizes))
     elif arguments.what == "labelled":
-        labelled(arguments.data, tuple(arguments.sets), arguments.covariance)
+        labelled(arguments.data, tuple(arguments.sets), arguments.covariance, None, {})
+    elif arguments.what == "development":
+        labelled(arguments.data, DEVELOPMENT, arguments.covariance, MOST_ROWS, SHORT)
     elif arguments.what == "hidden":
         hidden_entries(arguments.data, tuple(arguments.sets), arguments.covariance)
     elif arguments.what == "letter":

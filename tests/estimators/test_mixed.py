@@ -271,6 +271,9 @@ def test_notes_on_levels():
     assert not any("single row" in note for note in twice)
     fewer = guess_columns(as_frame(shown.assign(m=[f"word {k}" for k in range(21)]))).notes
     assert any("'m' has 21 different texts and is left out; name it 'categorical'" in note for note in fewer)
+    codes = pandas.Categorical([str(k) for k in range(21)])
+    many = guess_columns(as_frame(shown.assign(m=codes))).notes
+    assert any("'m' has 21 different texts and is left out; name it 'categorical'" in note for note in many)
 
 
 def test_choices_of_a_file_in_python(table, tmp_path):

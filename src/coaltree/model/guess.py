@@ -144,7 +144,7 @@ def _model(column: Column, told: str | None, distinct: Floats, n: int) -> tuple[
             f"Column {name!r} is therefore taken as levels; correct those cells if it should be numbers."
         )
     if kind is None:
-        if any(is_number(level) for level in column.levels):
+        if column.notes and any(is_number(level) for level in column.levels):
             raise InputError(
                 f"{column.notes[0]} Correct those cells, empty them if they are unknown, or leave the column out: "
                 f"columns={{{name!r}: 'ignore'}}, or `drop`."
