@@ -203,7 +203,7 @@ def _summary(found: Clustering, source: dict[str, str | None], standardise: bool
             "notes": [*found.table.notes, *guessed.notes],
         },
         "parameters": {
-            "covariance": _written(model.covariance),
+            "covariance": _written(guessed.columns.usual_covariance if model.covariance is None else model.covariance),
             "leaf_noise": _written(model.leaf_noise),
             "standardise": standardise,
             "method": info["method"],
