@@ -228,6 +228,8 @@ def test_the_estimator_tells_and_keeps_it(table, tmp_path):
     loaded = ct.CoalescentClustering.load(tmp_path / "model.npz")
     assert loaded.effective_columns_ == model.effective_columns_
     np.testing.assert_array_equal(loaded.leave_one_out().log_density, model.leave_one_out().log_density)
+    typed = ct.CoalescentClustering(n_draws=30, warmup=20, random_state=0, columns=as_numbers(np.hstack([table] * 2)))
+    assert any("these 6 count as" in note for note in typed.fit(np.hstack([table] * 2)).column_notes_)
     alone = ct.CoalescentClustering(n_draws=30, warmup=20, random_state=0).fit(table)
     assert not any("count as" in note for note in alone.column_notes_)
 

@@ -251,8 +251,11 @@ class CoalescentClustering(
         self.mixed_ = learned.mixed
         self.columns_ = None if guessed is None else guessed.columns
         self.effective_columns_ = learned.effective_columns
+        counted = learned.effective_columns
         self.column_notes_ = (
-            inputs.notes_on(self, rows, learned.effective_columns) if guessed is None else guessed.notes
+            inputs.notes_on(self, rows, counted)
+            if guessed is None
+            else (*guessed.notes, *inputs.note_on_counting(guessed.columns.d, counted))
         )
         self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
         self.compact_covariance_, self.leaf_noise_ = learned.middle.compact(), learned.leaf_noise

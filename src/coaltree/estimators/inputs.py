@@ -153,16 +153,20 @@ def notes_on(model: Any, table: Floats, effective_columns: float = math.inf) -> 
             f"Many rows share values in {len(tied)} of {len(varying)} columns, as rounded values do. "
             'columns="auto" takes such columns for what they are.'
         )
-    if effective_columns < VARY_TOGETHER * len(varying):
-        told.append(
-            f"The columns vary together: these {len(varying)} count as {effective_columns:.1f} independent ones."
-        )
+    told += note_on_counting(len(varying), effective_columns)
     if (n_far := _count_far(model, table)) >= max(2.0, MANY_FAR * n):
         told.append(
             f"{n_far} rows are far from all others, which makes supports overconfident. "
             'With leaf_noise="auto" such rows can have more noise than the rest.'
         )
     return tuple(told)
+
+
+def note_on_counting(d: int, effective_columns: float) -> list[str]:
+    """Say how many independent columns d columns count as, if clearly fewer."""
+    if effective_columns >= VARY_TOGETHER * d:
+        return []
+    return [f"The columns vary together: these {d} count as {effective_columns:.1f} independent ones."]
 
 
 def _count_far(model: Any, table: Floats) -> int:
