@@ -55,10 +55,8 @@ DEVELOPMENT = (
     "postoperative.patient.data",
 )
 MOST_ROWS = 300
-# One chain, short, for choices on the development tables.
+# One chain, short: for choices on the development tables, and for hidden entries.
 SHORT = {"n_chains": 1, "warmup": 100, "n_draws": 100}
-# Two chains, for what is averaged over draws.
-TWO = {"n_chains": 2, "warmup": 100, "n_draws": 200, "random_state": 0}
 # Names of rows.
 DROP = {"zoo": ("animal",)}
 
@@ -466,7 +464,7 @@ def hidden_entries(folder: Path, names: tuple[str, ...], covariance: str | None,
 def filled_by_tree(holes: Frame, covariance: str | None) -> np.ndarray:
     """The best guess by what it is scored by: the likeliest level, the mean of a number."""
     guessed = guess_columns(holes)
-    model = ct.CoalescentClustering(covariance, n_clusters=2, columns=guessed, **TWO).fit(holes)
+    model = ct.CoalescentClustering(covariance, n_clusters=2, columns=guessed, random_state=0, **SHORT).fit(holes)
     expected = model.mixed_.expect(model.posterior_, model.covariances_, model.leaf_noises_)
     out = holes.matrix()
     for k, each in expected.items():
