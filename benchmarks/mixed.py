@@ -1,7 +1,9 @@
 """Mixed tables: trees that are known, classes that are known, entries that were hidden; against peers.
 
-python -m benchmarks.mixed simulated
+python -m benchmarks.mixed simulated --seeds 12 --sizes 40
+python -m benchmarks.mixed together --sizes 40 [--covariance wishart]
 python -m benchmarks.mixed labelled --data FOLDER     # of .arff files
+python -m benchmarks.mixed development --data FOLDER  # other tables, to choose on
 python -m benchmarks.mixed hidden --data FOLDER
 python -m benchmarks.mixed letter --data FOLDER
 python -m benchmarks.mixed large                      # 20 000 × 30
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import resource
 import tempfile
 import time
@@ -30,10 +33,30 @@ from coaltree.model.columns import UNIT
 from coaltree.model.guess import guess_columns
 
 SETS = ("heart.c", "credit.a", "zoo", "vote", "lymph", "autos", "colic", "soybean", "cmc")
-# One chain, short: what is scored here is one tree, not how sure it is.
-SHORT = {"n_chains": 1, "warmup": 150, "n_draws": 50, "random_state": 0}
-# Two chains, for what is averaged over draws.
-TWO = {"n_chains": 2, "warmup": 100, "n_draws": 200, "random_state": 0}
+# Tables to make choices on, at most MOST_ROWS of their rows; the nine above only show what came of these.
+DEVELOPMENT = (
+    "hepatitis",
+    "heart.h",
+    "heart.statlog",
+    "labor",
+    "primary.tumor",
+    "dermatology",
+    "breast.cancer",
+    "tae",
+    "flags",
+    "solar.flare1",
+    "backache",
+    "credit.g",
+    "anneal",
+    "mushroom",
+    "cylinder.bands",
+    "eucalyptus",
+    "kr.vs.kp",
+    "postoperative.patient.data",
+)
+MOST_ROWS = 300
+# One chain, short: for choices on the development tables, and for hidden entries.
+SHORT = {"n_chains": 1, "warmup": 100, "n_draws": 100}
 # Names of rows.
 DROP = {"zoo": ("animal",)}
 
@@ -131,18 +154,27 @@ def as_numbers(frame: Frame) -> np.ndarray:
 # ---- trees that are known
 
 
-def simulated(seeds: int, sizes: tuple[int, ...]) -> None:
-    heads = ("n", "columns as", "support of true clades", "correlation of log times", "supports .8–.9: true", "CPU s")
+AS_THEY_ARE, AS_NUMBERS, KNOWN = "what they are", "numbers", "latents, Φ and noise known"
+EDGES = (0.3, 0.5, 0.8, 0.9, 1.01)
+
+
+def simulated(
+    seeds: int, sizes: tuple[int, ...], covariance: str | None, ways: tuple[str, ...], together: bool = False
+) -> None:
+    """Supports of true clades, times, and how many of the clades are true, by their support."""
+    bins = list(itertools.pairwise(EDGES))
+    heads = ["n", "columns as", "support of true clades", "correlation of log times"]
+    heads += [*(f"{low:.1f}–{min(high, 1.0):.1f}: true" for low, high in bins), "CPU s"]
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for n in sizes:
-        for what in ("what they are", "numbers", "latents, Φ and noise known"):
-            supports, correlations, claimed, seconds = [], [], [], 0.0
+        for what in ways:
+            supports, correlations, claimed, seconds = [], [], list[tuple[float, bool]](), 0.0
             for seed in range(seeds):
-                tree, frame, latent = simulate(n, seed)
+                tree, frame, latent = simulate_together(n, seed) if together else simulate(n, seed)
                 started = time.process_time()
-                if what == "what they are":
-                    post = ct.learn_posterior(frame, columns="auto").posterior
-                elif what == "numbers":
+                if what == AS_THEY_ARE:
+                    post = ct.learn_posterior(frame, covariance, columns="auto").posterior
+                elif what == AS_NUMBERS:
                     post = ct.learn_posterior(as_numbers(frame)).posterior
                 else:
                     post = ct.learn_posterior(latent, np.ones(latent.shape[1]), leaf_noise=0.05).posterior
@@ -154,10 +186,32 @@ def simulated(seeds: int, sizes: tuple[int, ...]) -> None:
                 )
                 found, share = clades_with_support(post)
                 true = {row.tobytes() for row in tree.clades()}
-                claimed += [(s, row.tobytes() in true) for row, s in zip(found, share, strict=True) if 0.8 <= s < 0.9]
-            right = f"{np.mean([ok for _, ok in claimed]):.2f} of {len(claimed)}" if claimed else "–"
+                claimed += [(s, row.tobytes() in true) for row, s in zip(found, share, strict=True)]
+            right = [[ok for s, ok in claimed if low <= s < high] for low, high in bins]
+            told = [f"{np.mean(each):.2f} of {len(each)}" if each else "–" for each in right]
             means = f"{np.mean(supports):.2f} | {np.mean(correlations):.2f}"
-            print(f"| {n} | {what} | {means} | {right} | {seconds / seeds:.0f} |", flush=True)
+            print(f"| {n} | {what} | {means} | {' | '.join(told)} | {seconds / seeds:.0f} |", flush=True)
+
+
+def simulate_together(n: int, seed: int, correlation: float = 0.9) -> tuple[ct.Tree, Frame, np.ndarray]:
+    """Eight groups of a number, a binary and an ordinal column that vary together."""
+    rng = np.random.default_rng([seed, 7])
+    tree = ct.sample_tree(n, random_state=rng)
+    phi = np.kron(np.eye(8), (1.0 - correlation) * np.eye(3) + correlation)
+    while True:
+        Z = ct.sample_data(tree, phi, leaf_noise=0.05, random_state=rng)
+        columns = []
+        for j, z in enumerate(Z.T):
+            if j % 3 == 0:
+                columns.append(Column(f"number {j}", NUMBER, z))
+            elif j % 3 == 1:
+                values = (z > np.quantile(z, rng.uniform(0.2, 0.8))).astype(float)
+                columns.append(Column(f"binary {j}", "boolean", values, ("no", "yes")))
+            else:
+                cuts = np.quantile(z, np.sort(rng.uniform(0.05, 0.95, 3)))
+                columns.append(Column(f"ordinal {j}", NUMBER, 1.0 + np.searchsorted(cuts, z)))
+        if all(len(np.unique(column.values)) > 1 + (j % 3 == 2) for j, column in enumerate(columns)):
+            return tree, Frame(tuple(columns), n), Z
 
 
 def clades_with_support(post: ct.TreePosterior) -> tuple[np.ndarray, np.ndarray]:
@@ -206,10 +260,54 @@ def filled(frame: Frame) -> Frame:
     return frame.keep(columns)
 
 
+def mixture(frame: Frame, k: int, seed: int = 0, n_starts: int = 20, n_steps: int = 200) -> np.ndarray:
+    """VarSelLCM's model by EM: in a component columns are independent, normal or of levels; gaps stay gaps.
+
+    Half a row of each level is added to every component, and a standard deviation is at least a tenth of its column's:
+    without that, components of rows with equal numbers are infinitely likely.
+    """
+    rng = np.random.default_rng(seed)
+    levels = [column.values for column in frame.columns if column.levels]
+    shown = [(x[:, None] == np.unique(x[~np.isnan(x)])).astype(float) for x in levels]
+    numbers = np.array([(c.values - np.nanmean(c.values)) / np.nanstd(c.values) for c in frame.columns if not c.levels])
+    X, known = np.nan_to_num(numbers.T.reshape(frame.n_rows, -1)), ~np.isnan(numbers.T.reshape(frame.n_rows, -1))
+    best, found = -np.inf, np.zeros(frame.n_rows, dtype=int)
+    for _ in range(n_starts):
+        share = rng.dirichlet(np.ones(k), frame.n_rows)
+        last = -np.inf
+        for _ in range(n_steps):
+            log_p = np.tile(np.log((share.sum(axis=0) + 1.0) / (frame.n_rows + k)), (frame.n_rows, 1))
+            prior = 0.0
+            for cells in shown:
+                counts = share.T @ cells + 0.5
+                log_shares = np.log(counts / counts.sum(axis=1, keepdims=True))
+                log_p += cells @ log_shares.T
+                prior += 0.5 * log_shares.sum()
+            if X.shape[1]:
+                weight = np.maximum(share.T @ known, 1e-9)
+                mean = share.T @ X / weight
+                variance = np.maximum(share.T @ X**2 / weight - mean**2, 0.01)
+                gap = (X[:, None] - mean) ** 2 / variance + np.log(variance)
+                log_p -= 0.5 * (gap * known[:, None]).sum(axis=2)
+            total = np.logaddexp.reduce(log_p, axis=1)
+            share = np.exp(log_p - total[:, None])
+            value = float(total.sum() + prior)
+            if value - last < 1e-6 * abs(value):
+                break
+            last = value
+        if value > best:
+            best, found = value, share.argmax(axis=1)
+    return found
+
+
 def peers(frame: Frame, k: int, seed: int = 0) -> dict[str, np.ndarray]:
     import pandas as pd
+    import prince
+    from kmodes.kmodes import KModes
+    from kmodes.kprototypes import KPrototypes
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import squareform
+    from sklearn.cluster import KMeans
 
     found = {}
     distance = squareform(gower(frame), checks=False)
@@ -223,16 +321,13 @@ def peers(frame: Frame, k: int, seed: int = 0) -> dict[str, np.ndarray]:
         table[:, j] = (
             values.astype(int).astype(str) if j in levels else (values - values.mean()) / max(values.std(), 1e-9)
         )
-    from kmodes.kmodes import KModes
-    from kmodes.kprototypes import KPrototypes
-
     numbers = len(levels) < table.shape[1]
     if numbers and levels:
         found["k-prototypes"] = KPrototypes(k, random_state=seed, n_init=3).fit_predict(table, categorical=levels)
     elif levels:
         found["k-prototypes"] = KModes(k, random_state=seed, n_init=3).fit_predict(table)
-    import prince
-
+    else:
+        found["k-prototypes"] = KMeans(k, random_state=seed, n_init=3).fit_predict(table.astype(float))
     data = pd.DataFrame(
         {c.name: table[:, j] if j in levels else table[:, j].astype(float) for j, c in enumerate(full.columns)}
     )
@@ -240,33 +335,30 @@ def peers(frame: Frame, k: int, seed: int = 0) -> dict[str, np.ndarray]:
     maker = prince.FAMD if numbers and levels else (prince.MCA if levels else prince.PCA)
     rows = maker(n_components=n_components, random_state=seed).fit(data).row_coordinates(data).to_numpy()
     found["FAMD, Ward"] = fcluster(linkage(rows, "ward"), k, "maxclust")
+    found["mixture"] = mixture(frame, k, seed)
     return found
 
 
-def labelled(folder: Path, names: tuple[str, ...], covariance: str) -> None:
-    from scipy.cluster.hierarchy import fcluster, linkage
-    from scipy.spatial.distance import squareform
+def labelled(folder: Path, names: tuple[str, ...], covariance: str | None, most: int | None = None, **how: Any) -> None:
     from sklearn.metrics import adjusted_rand_score
 
-    lines, ours = [], ["coaltree", "coaltree, Ward of its times", "codes as numbers"]
-    methods = [*ours, "Gower, average", "Gower, complete", "k-prototypes", "FAMD, Ward"]
-    scores: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
+    methods = ["coaltree", "Gower, average", "Gower, complete", "k-prototypes", "FAMD, Ward", "mixture"]
+    lines, scores = [], dict[str, list[tuple[float, float]]]()
     for name in names:
         frame, classes = read_arff(find(folder, name))
+        if most is not None and frame.n_rows > most:
+            rows = np.random.default_rng(0).permutation(frame.n_rows)[:most]
+            frame, classes = frame.rows(rows), classes[rows]
+        frame = frame.keep(column for column in frame.columns if len(np.unique(column.known)) > 1)
         k = len(np.unique(classes))
         started = time.process_time()
-        model = ct.CoalescentClustering(covariance, n_clusters=k, columns="auto", **SHORT).fit(frame)
+        model = ct.CoalescentClustering(covariance, n_clusters=k, columns="auto", random_state=0, **how).fit(frame)
         seconds = time.process_time() - started
-        full = filled(frame)
-        full = full.keep(column for column in full.columns if column.values.std() > 0)
-        plain = ct.CoalescentClustering(n_clusters=k, **SHORT).fit(as_numbers(full))
-        times = squareform(np.sqrt(model.posterior_.cophenetic()), checks=False)
-        found = {"coaltree": model.labels_, "codes as numbers": plain.labels_, **peers(frame, k)}
-        found["coaltree, Ward of its times"] = fcluster(linkage(times, "ward"), k, "maxclust")
+        found = {"coaltree": model.labels_, **peers(frame, k)}
         row = []
         for method in methods:
             score = (adjusted_rand_score(classes, found[method]), purity(found[method], classes))
-            scores[method].append(score)
+            scores.setdefault(method, []).append(score)
             row.append(f"{score[0]:.2f} / {score[1]:.2f}")
         lines.append(f"| {name} | {frame.n_rows} × {len(frame.columns)} | {k} | {' | '.join(row)} | {seconds:.0f} |")
         print(lines[-1], flush=True)
@@ -349,42 +441,43 @@ def fill_by_peer(frame: Frame, method: str, seed: int) -> np.ndarray:
     return out
 
 
-def hidden_entries(folder: Path, names: tuple[str, ...], covariance: str) -> None:
+def hidden_entries(folder: Path, names: tuple[str, ...], covariance: str | None, masks: int) -> None:
+    """Errors by set, their means over masks and standard deviations."""
     methods = ["coaltree", "IterativeImputer", "KNNImputer", "missForest-like"]
-    print(f"| set | {' | '.join(methods)} | CPU s |\n|{'---|' * (len(methods) + 2)}")
-    firsts = 0
+    print(f"| set | {' | '.join(methods)} | first | CPU s |\n|{'---|' * (len(methods) + 3)}")
     for name in names:
-        frame, _ = read_arff(find(folder, name))
-        frame = frame.keep(column for column in frame.columns if len(np.unique(column.known)) > 1)
-        holes, hidden = hide(frame, 0.2, np.random.default_rng(0))
-        usable = [j for j, column in enumerate(holes.columns) if len(np.unique(column.known)) > 1]
-        frame, holes, hidden = (
-            frame.keep(frame.columns[j] for j in usable),
-            holes.keep(holes.columns[j] for j in usable),
-            hidden[:, usable],
-        )
-        started = time.process_time()
-        guessed = guess_columns(holes)
-        model = ct.CoalescentClustering(covariance, n_clusters=2, columns=guessed, **TWO).fit(holes)
-        expected = model.mixed_.expect(model.posterior_, model.covariances_, model.leaf_noises_)
-        seconds = time.process_time() - started
-        out = holes.matrix()
-        for k, each in expected.items():
-            own = guessed.columns.models[k]
-            j = holes.names.index(own.name)
-            # The best guess by what it is scored by: the likeliest level, the mean of a number.
-            if own.numbers:
-                out[np.isnan(out[:, j]), j] = each @ np.array(own.numbers)
-            elif own.kind in UNIT:
-                places = np.array([float(holes.columns[j].levels.index(level)) for level in own.levels])
-                out[np.isnan(out[:, j]), j] = places[each.argmax(axis=1)]
-            else:
-                out[np.isnan(out[:, j]), j] = each[:, 0]
-        errors = [error(frame, hidden, out)]
-        errors += [error(frame, hidden, fill_by_peer(holes, method, 0)) for method in methods[1:]]
-        firsts += errors[0] == min(errors)
-        print(f"| {name} | {' | '.join(f'{e:.3f}' for e in errors)} | {seconds:.0f} |", flush=True)
-    print(f"\nFirst on {firsts} of {len(names)}.")
+        whole, _ = read_arff(find(folder, name))
+        errors, started = [], time.process_time()
+        for mask in range(masks):
+            frame = whole.keep(column for column in whole.columns if len(np.unique(column.known)) > 1)
+            holes, hidden = hide(frame, 0.2, np.random.default_rng(mask))
+            usable = [j for j, column in enumerate(holes.columns) if len(np.unique(column.known)) > 1]
+            frame, holes = (each.keep(each.columns[j] for j in usable) for each in (frame, holes))
+            ways = [filled_by_tree(holes, covariance), *(fill_by_peer(holes, method, 0) for method in methods[1:])]
+            errors.append([error(frame, hidden[:, usable], way) for way in ways])
+        seconds = (time.process_time() - started) / masks
+        firsts = int(np.sum(np.argmin(errors, axis=1) == 0))
+        told = " | ".join(f"{np.mean(e):.3f} ± {np.std(e):.3f}" for e in np.transpose(errors))
+        print(f"| {name} | {told} | {firsts} of {masks} | {seconds:.0f} |", flush=True)
+
+
+def filled_by_tree(holes: Frame, covariance: str | None) -> np.ndarray:
+    """The best guess by what it is scored by: the likeliest level, the mean of a number."""
+    guessed = guess_columns(holes)
+    model = ct.CoalescentClustering(covariance, n_clusters=2, columns=guessed, random_state=0, **SHORT).fit(holes)
+    expected = model.mixed_.expect(model.posterior_, model.covariances_, model.leaf_noises_)
+    out = holes.matrix()
+    for k, each in expected.items():
+        own = guessed.columns.models[k]
+        j = holes.names.index(own.name)
+        if own.numbers:
+            out[np.isnan(out[:, j]), j] = each @ np.array(own.numbers)
+        elif own.kind in UNIT:
+            places = np.array([float(holes.columns[j].levels.index(level)) for level in own.levels])
+            out[np.isnan(out[:, j]), j] = places[each.argmax(axis=1)]
+        else:
+            out[np.isnan(out[:, j]), j] = each[:, 0]
+    return out
 
 
 # ---- size
@@ -457,23 +550,30 @@ def large(n: int, n_iter: int | None, few: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["simulated", "labelled", "hidden", "letter", "large"])
+    parser.add_argument(
+        "what", choices=["simulated", "together", "labelled", "development", "hidden", "letter", "large"]
+    )
     parser.add_argument("--data", type=Path)
     parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--covariance", default="spherical")
+    parser.add_argument("--covariance")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--sizes", type=int, nargs="+", default=(40, 200))
+    parser.add_argument("--ways", nargs="+", default=(AS_THEY_ARE, AS_NUMBERS, KNOWN))
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--iterations", type=int)
     parser.add_argument("--few", action="store_true", help="ten of the thirty columns")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     if arguments.what == "simulated":
-        simulated(arguments.seeds, tuple(arguments.sizes))
+        simulated(arguments.seeds, tuple(arguments.sizes), arguments.covariance, tuple(arguments.ways))
+    elif arguments.what == "together":
+        simulated(arguments.seeds, tuple(arguments.sizes), arguments.covariance, (AS_THEY_ARE,), together=True)
     elif arguments.what == "labelled":
         labelled(arguments.data, tuple(arguments.sets), arguments.covariance)
+    elif arguments.what == "development":
+        labelled(arguments.data, DEVELOPMENT, arguments.covariance, MOST_ROWS, **SHORT)
     elif arguments.what == "hidden":
-        hidden_entries(arguments.data, tuple(arguments.sets), arguments.covariance)
+        hidden_entries(arguments.data, tuple(arguments.sets), arguments.covariance, arguments.seeds)
     elif arguments.what == "letter":
         letter(arguments.data, arguments.rows)
     else:

@@ -81,6 +81,7 @@ def test_summary(summary):
     assert summary["parameters"]["n_draws"] == 20
     assert summary["parameters"]["n_chains"] == 2
     assert summary["parameters"]["method"] == "chain"
+    assert summary["parameters"]["covariance"] == "spherical"  # there are numbers alone
     assert summary["table"]["features"] == ["x", "y"]
     assert summary["table"]["n_rows"] == N
     assert summary["n_clusters"] == 2

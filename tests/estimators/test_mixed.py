@@ -49,6 +49,21 @@ def model(table):
     return ct.CoalescentClustering(**QUICK, n_clusters=2).fit(table)
 
 
+def test_numbers_beside_levels_have_a_scale_each(model, table):
+    """The default: numbers alone have one for all."""
+    told = ct.CoalescentClustering("diagonal", **QUICK, n_clusters=2).fit(table)
+    np.testing.assert_array_equal(model.posterior_.times, told.posterior_.times)
+    numbers = ct.sample_data(ct.sample_tree(9, random_state=0), 3, random_state=1)
+    for how in ({}, {"columns": "auto"}):
+        one = ct.CoalescentClustering(**QUICK, **how).fit(numbers)
+        same = ct.CoalescentClustering("spherical", **QUICK, **how).fit(numbers)
+        np.testing.assert_array_equal(one.posterior_.times, same.posterior_.times)
+        assert len(np.unique(one.compact_covariance_)) == 1
+    shown = table.assign(weight=np.cos(np.arange(len(table))))
+    each = ct.CoalescentClustering(**QUICK).fit(shown)
+    assert len(np.unique(each.compact_covariance_[~each.columns_.unit])) == np.count_nonzero(~each.columns_.unit) > 1
+
+
 def test_columns_are_told(model, table):
     kinds = {each.name: each.kind for each in model.columns_.models}
     assert kinds == {
@@ -271,6 +286,33 @@ def test_notes_on_levels():
     assert not any("single row" in note for note in twice)
     fewer = guess_columns(as_frame(shown.assign(m=[f"word {k}" for k in range(21)]))).notes
     assert any("'m' has 21 different texts and is left out; name it 'categorical'" in note for note in fewer)
+    codes = pandas.Categorical([str(k) for k in range(21)])
+    many = guess_columns(as_frame(shown.assign(m=codes))).notes
+    assert any("'m' has 21 different texts and is left out; name it 'categorical'" in note for note in many)
+
+
+def test_columns_that_repeat_others_count_once():
+    """Up to names of levels, unit and sign; not if a kind is named, a gap differs, or an order is another."""
+    rng = np.random.default_rng(0)
+    x, codes = rng.normal(size=30), rng.integers(0, 3, 30)
+    x[4] = np.nan
+    shown = pandas.DataFrame({"x": x, "words": np.array(["u", "v", "w"])[codes], "yes": codes > 0, "grade": codes + 1})
+    more = shown.assign(
+        minus=5.0 - 2.0 * x,
+        other=np.array(["c", "a", "b"])[codes],
+        no=codes == 0,
+        back=3 - codes,
+        mixed=(codes * 2) % 3,
+    )
+    fewer = guess_columns(as_frame(more))
+    assert fewer.columns.names == (*shown.columns, "mixed")
+    told = "Left out because they repeat other columns, in other words or units: 'minus', 'other', 'no', 'back'."
+    assert told in fewer.notes
+    kept = guess_columns(as_frame(more), {"other": "categorical", "minus": "continuous"})
+    assert {"other", "minus"} < set(kept.columns.names)
+    more.loc[2, "other"] = None
+    assert "other" in guess_columns(as_frame(more)).columns.names
+    assert not any("repeat" in note for note in guess_columns(as_frame(shown)).notes)
 
 
 def test_choices_of_a_file_in_python(table, tmp_path):

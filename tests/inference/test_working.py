@@ -4,15 +4,18 @@ import math
 
 import mpmath
 import numpy as np
+import pandas
 import pytest
 from scipy import integrate, stats
 
 import coaltree as ct
+from coaltree.frame import as_frame
 from coaltree.inference.learning.working import effective_columns, rounding_variance
 from coaltree.inference.moves.mutable_tree import make_chain
 from coaltree.inference.predictive import predict
 from coaltree.inference.predictive.loo import hold_out
 from coaltree.model.family import LITTLE, log_gammainc, log_inverse_gamma_marginal, sample_bounded_inverse_gamma
+from coaltree.model.guess import guess_columns
 from tests.seeds import seed
 
 FEW = {"n_draws": 5, "warmup": 0, "n_chains": 1, "thin": 1, "random_state": 0}
@@ -77,6 +80,39 @@ def test_copies_are_found_by_default(table):
     assert ct.learn_posterior(mixed_up, "wishart", **FEW).effective_columns == 3.0
     assert ct.learn_posterior(mixed_up, np.eye(3), **FEW, effective_columns=2).effective_columns == 3.0
     assert ct.learn_posterior(copied, **FEW, effective_columns=5).effective_columns == pytest.approx(5.0)
+
+
+def as_numbers(X, names="abcdefgh"):
+    """Columns named as continuous, in their own units."""
+    frame = as_frame(pandas.DataFrame(X, columns=list(names[: X.shape[1]])))
+    return guess_columns(frame, dict.fromkeys(frame.names, "continuous"), standardise=False)
+
+
+def test_numbers_with_kinds_count_as_without(table):
+    """The same chain, to rounding; where some kind is latent, all columns count."""
+    plain = ct.learn_posterior(table, **FEW, effective_columns="all")
+    twice = as_numbers(np.hstack([table, table]))
+    copied = ct.learn_posterior(twice.values, columns=twice, **FEW, effective_columns=3)
+    np.testing.assert_array_equal(copied.posterior.children, plain.posterior.children)
+    np.testing.assert_allclose(copied.posterior.times, plain.posterior.times, rtol=1e-9)
+    assert ct.learn_posterior(twice.values, columns=twice, **FEW).effective_columns == pytest.approx(3.0, abs=0.7)
+    counted = ct.learn_posterior(twice.values, columns=twice, **FEW, effective_columns="all")
+    assert np.abs(counted.posterior.times - plain.posterior.times).max() > 1e-3
+    gaps = np.where(np.arange(20)[:, None] + np.arange(6) == 9, np.nan, twice.values)
+    found = ct.learn_posterior(as_numbers(gaps).values, columns=as_numbers(gaps), **FEW)
+    assert found.effective_columns < 4.5
+    levels = guess_columns(as_frame(pandas.DataFrame(gaps).assign(level=gaps[:, 0] > 0.0)))
+    assert ct.learn_posterior(levels.values, columns=levels, **FEW).effective_columns == levels.columns.d
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5])
+def test_leave_one_out_of_numbers_with_kinds_is_that_of_numbers(table, power):
+    how = {"n_draws": 30, "warmup": 20, "n_chains": 1, "random_state": 0, "effective_columns": 3 * power}
+    kinds = as_numbers(table)
+    found = ct.learn_posterior(table, columns=kinds, **how).leave_one_out()
+    expected = ct.learn_posterior(table, **how).leave_one_out()
+    np.testing.assert_allclose(found.log_density, expected.log_density, atol=0.02)
+    np.testing.assert_array_equal(found.rows, expected.rows)
 
 
 def test_a_row_is_held_out_with_the_same_power(table):
@@ -192,6 +228,8 @@ def test_the_estimator_tells_and_keeps_it(table, tmp_path):
     loaded = ct.CoalescentClustering.load(tmp_path / "model.npz")
     assert loaded.effective_columns_ == model.effective_columns_
     np.testing.assert_array_equal(loaded.leave_one_out().log_density, model.leave_one_out().log_density)
+    typed = ct.CoalescentClustering(n_draws=30, warmup=20, random_state=0, columns=as_numbers(np.hstack([table] * 2)))
+    assert any("these 6 count as" in note for note in typed.fit(np.hstack([table] * 2)).column_notes_)
     alone = ct.CoalescentClustering(n_draws=30, warmup=20, random_state=0).fit(table)
     assert not any("count as" in note for note in alone.column_notes_)
 

@@ -95,11 +95,12 @@ def _cluster(
         bool, typer.Option(help="Scale columns to standard deviation 1; switch off if all have the same unit.")
     ] = True,
     covariance: Annotated[
-        Covariance,
+        Covariance | None,
         typer.Option(
-            help="One variance for all columns, one for each, a full matrix, factors; auto: what predicts best."
+            help="One variance for all columns, one for each, a full matrix, factors; auto: what predicts best. By "
+            "default spherical; diagonal if some columns are levels."
         ),
-    ] = Covariance.spherical,
+    ] = None,
     leaf_noise: Annotated[
         str,
         typer.Option(
@@ -146,7 +147,7 @@ def _cluster(
             columns=_as_columns(columns),
             dates=dates,
             standardise=standardise,
-            covariance=covariance.value,
+            covariance=None if covariance is None else covariance.value,
             leaf_noise=_as_noise(leaf_noise),
             n_draws=draws,
             warmup=warmup,

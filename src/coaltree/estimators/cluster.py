@@ -22,7 +22,7 @@ def cluster(
     data: Any,
     columns: Any = "auto",
     *,
-    covariance: Any = "spherical",
+    covariance: Any = None,
     random_state: Any = 0,
     representation: str | None = None,
     dates: str = "days",

@@ -49,7 +49,8 @@ class CoalescentClustering(
     covariance : {"spherical", "diagonal", "wishart", "factors", "auto"}, array (d, d), scikit-learn kernel or family
         The form of the covariance Φ of the diffusion. All but a given array are learned. A kernel is a function of the
         `coordinates` of the columns. "auto" takes the form that predicts left-out rows best (`compare_`), for density,
-        imputation and new rows. "spherical" does better where the tree should find classes.
+        imputation and new rows. "spherical" does better where the tree should find classes. Default: "spherical";
+        "diagonal" for a table with binary, ordinal or categorical columns, which have a scale each as well.
     coordinates : array-like (d, p), optional
         Where the columns lie, for a kernel.
     method : {"auto", "greedy"}
@@ -168,7 +169,7 @@ class CoalescentClustering(
 
     def __init__(
         self,
-        covariance: Any = "spherical",
+        covariance: Any = None,
         coordinates: Any = None,
         *,
         method: str = "auto",
@@ -250,8 +251,11 @@ class CoalescentClustering(
         self.mixed_ = learned.mixed
         self.columns_ = None if guessed is None else guessed.columns
         self.effective_columns_ = learned.effective_columns
+        counted = learned.effective_columns
         self.column_notes_ = (
-            inputs.notes_on(self, rows, learned.effective_columns) if guessed is None else guessed.notes
+            inputs.notes_on(self, rows, counted)
+            if guessed is None
+            else (*guessed.notes, *inputs.note_on_counting(guessed.columns.d, counted))
         )
         self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
         self.compact_covariance_, self.leaf_noise_ = learned.middle.compact(), learned.leaf_noise
@@ -312,11 +316,11 @@ class CoalescentClustering(
         rows, a subset.
         """
         check_is_fitted(self)
+        power = self.effective_columns_ / self.completed_.shape[1]
         if self.mixed_ is not None:
             draws = (self.posterior_, self.completed_, self.covariances_, self.leaf_noises_, self.tails_)
-            return mixed_rows.leave_one_out(self.mixed_, *draws)
+            return mixed_rows.leave_one_out(self.mixed_, *draws, power)
         seen = np.where(np.reshape(self.incomplete_, (-1, 1)), np.nan, self.completed_)
-        power = self.effective_columns_ / seen.shape[1]
         return leave_one_out(self.posterior_, seen, self.covariances_, self.leaf_noises_, self.tails_, power)
 
     def cut(self, n_clusters: int) -> Ints:

@@ -98,11 +98,16 @@ MANY_FAR, MOST_SEARCHED = 0.05, 5000
 FEW_VALUES, FEWEST_FOR_TIES = 0.7, 10
 
 
+def is_spherical(covariance: Any) -> bool:
+    """Whether a table of numbers has one variance for all columns, as it has by default."""
+    return covariance is None or (isinstance(covariance, str) and covariance == "spherical")
+
+
 def check_table(model: Any, X: Any) -> Floats:
     """Return the table of numbers that a model is fitted to, (n, d); given distances, the embedded rows."""
     check_choice(model.metric, "metric", ("euclidean", "precomputed"))
     if model.metric == "precomputed":
-        if not (isinstance(model.covariance, str) and model.covariance == "spherical"):
+        if not is_spherical(model.covariance):
             raise InputError("metric='precomputed' needs covariance='spherical': distances carry no directions.")
         return embed(validate_data(model, X, dtype=np.float64, ensure_min_samples=2), model.n_dimensions)
     table: Floats = validate_data(
@@ -148,10 +153,7 @@ def notes_on(model: Any, table: Floats, effective_columns: float = math.inf) -> 
             f"Many rows share values in {len(tied)} of {len(varying)} columns, as rounded values do. "
             'columns="auto" takes such columns for what they are.'
         )
-    if effective_columns < VARY_TOGETHER * len(varying):
-        told.append(
-            f"The columns vary together: these {len(varying)} count as {effective_columns:.1f} independent ones."
-        )
+    told += note_on_counting(len(varying), effective_columns)
     if (n_far := _count_far(model, table)) >= max(2.0, MANY_FAR * n):
         told.append(
             f"{n_far} rows are far from all others, which makes supports overconfident. "
@@ -160,10 +162,16 @@ def notes_on(model: Any, table: Floats, effective_columns: float = math.inf) -> 
     return tuple(told)
 
 
+def note_on_counting(d: int, effective_columns: float) -> list[str]:
+    """Say how many independent columns d columns count as, if clearly fewer."""
+    if effective_columns >= VARY_TOGETHER * d:
+        return []
+    return [f"The columns vary together: these {d} count as {effective_columns:.1f} independent ones."]
+
+
 def _count_far(model: Any, table: Floats) -> int:
     """Count the rows from which the next is far, where one noise for all was to be learned."""
-    plain = all(isinstance(value, str) for value in (model.leaf_noise, model.covariance))
-    if not plain or (model.leaf_noise, model.covariance) != (LEARN, "spherical"):
+    if not (isinstance(model.leaf_noise, str) and model.leaf_noise == LEARN and is_spherical(model.covariance)):
         return 0
     if len(table) > MOST_SEARCHED or np.isnan(table).any():
         return 0

@@ -194,6 +194,11 @@ class Columns:
         return np.repeat([model.kind in UNIT for model in self.models], np.diff(self.first))
 
     @property
+    def usual_covariance(self) -> str:
+        """The form of Φ unless another is asked for: columns of levels have a scale each, so numbers beside them do."""
+        return "diagonal" if self.unit.any() else "spherical"
+
+    @property
     def is_latent(self) -> bool:
         """Whether any coordinate has to be drawn where its cell is known."""
         return any(model.is_drawn for model in self.models)

@@ -75,7 +75,7 @@ def read_kinds(told: Any) -> dict[str, str]:
 
 
 def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", standardise: bool = True) -> Guessed:
-    """Decide what each column is; constant, empty and unusable ones are left out with a note."""
+    """Decide what each column is; constant, empty, repeated and unusable ones are left out with a note."""
     if dates not in ("days", IGNORE):
         raise InputError(f'dates must be "days" or "ignore", got {dates!r}.')
     kinds = read_kinds(told)
@@ -83,7 +83,8 @@ def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", standardi
     if unknown:
         raise InputError(f"columns names {listed(unknown)}, not in the table. Its columns: {listed(frame.names)}.")
     models, values, notes = [], [], list[str]()
-    constant, empty = list[str](), list[str]()
+    constant, empty, repeated = list[str](), list[str](), list[str]()
+    contents = set[tuple[str, bytes]]()
     for column in frame.columns:
         kind = kinds.get(column.name)
         if kind == IGNORE or (column.type == DATE and dates == IGNORE and kind is None):
@@ -101,16 +102,36 @@ def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", standardi
             notes.append(note)
         if model is not None:
             model, cells = _placed(model, column, distinct)
+            content = (model.kind, _content(model, cells))
+            if kind is None and content in contents:
+                repeated.append(column.name)
+                continue
+            contents.add(content)
             models.append(fitted(model, cells, standardise))
             values.append(cells)
     if constant:
         notes.append(f"Left out because they hold a single value: {listed(constant)}.")
     if empty:
         notes.append(f"Left out because they hold no values: {listed(empty)}.")
+    if repeated:
+        notes.append(f"Left out because they repeat other columns, in other words or units: {listed(repeated)}.")
     if not models:
         raise InputError(" ".join(["No column is left that distinguishes rows. Add one in which they differ.", *notes]))
     notes += [*_rare(models, values), *_summary(models)]
     return Guessed(Columns(tuple(models)), np.array(values).T.copy(), tuple(notes))
+
+
+def _content(model: ColumnModel, cells: Floats) -> bytes:
+    """Equal for columns of one kind that say the same of every row: up to names of levels, unit and sign."""
+    gap = np.isnan(cells)
+    known = cells[~gap]
+    if model.kind == CATEGORICAL:
+        _, first, codes = np.unique(known, return_index=True, return_inverse=True)
+        unit = np.argsort(np.argsort(first))[codes].astype(np.float64)  # levels by where they first occur
+    else:
+        unit = (known - known.mean()) / (known.max() - known.min())
+        unit = np.round(np.sign(unit[np.argmax(np.abs(unit) > 1e-6)]) * unit, 8) + 0.0
+    return gap.tobytes() + unit.tobytes()
 
 
 def _rare(models: list[ColumnModel], values: list[Floats]) -> list[str]:
@@ -144,7 +165,7 @@ def _model(column: Column, told: str | None, distinct: Floats, n: int) -> tuple[
             f"Column {name!r} is therefore taken as levels; correct those cells if it should be numbers."
         )
     if kind is None:
-        if any(is_number(level) for level in column.levels):
+        if column.notes and any(is_number(level) for level in column.levels):
             raise InputError(
                 f"{column.notes[0]} Correct those cells, empty them if they are unknown, or leave the column out: "
                 f"columns={{{name!r}: 'ignore'}}, or `drop`."

@@ -142,6 +142,9 @@ def cluster(
             progress.say(f"  {note}")
         with warnings_as_texts() as told:
             model.fit(table.frame)
+        for note in model.column_notes_[len(guessed.notes) :]:
+            progress.say(f"  {note}")
+            notes = (*notes, note)
         info = model.posterior_.info
         if not model.finished_:
             told.insert(
@@ -200,10 +203,10 @@ def _summary(found: Clustering, source: dict[str, str | None], standardise: bool
             "n_columns": len(guessed.columns.models),
             "features": list(guessed.columns.names),
             "kinds": {column.name: column.kind for column in guessed.columns.models},
-            "notes": [*found.table.notes, *guessed.notes],
+            "notes": [*found.table.notes, *model.column_notes_],
         },
         "parameters": {
-            "covariance": _written(model.covariance),
+            "covariance": _written(guessed.columns.usual_covariance if model.covariance is None else model.covariance),
             "leaf_noise": _written(model.leaf_noise),
             "standardise": standardise,
             "method": info["method"],

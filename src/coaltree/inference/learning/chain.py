@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -314,7 +314,9 @@ def iterate(
         draw = partial(draw_missing, X=X, rng=rng) if latent is None else partial(latent.draw, rng=rng, move_cuts=False)
         for _ in range(N_TURNS if latent is None or len(X) <= MANY_ROWS else 0):
             now = move(draw(now))
-        now = draw(now) if latent is None else latent.draw(now, rng, learn_noise=learn_noise)
+        # Given the parents, s₀ has the likelihood that is not raised to a power.
+        again = learn_noise and working.power == 1.0
+        now = draw(now) if latent is None else latent.draw(now, rng, learn_noise=again)
     return now
 
 
@@ -468,3 +470,20 @@ class Chain:
             return {}
         phase = " (warm-up)" if self.n_done <= self.settings.warmup else ""
         return {"log joint": f"{self.trace['log_joint'][-1]:,.0f}{phase}"}
+
+
+def completed(X: Floats, chains: Sequence[Chain]) -> tuple[Floats, Floats]:
+    """X with posterior means in place of missing entries, and their standard deviations."""
+    spread = np.zeros_like(X)
+    if chains[0].now.missing is None:
+        return X, spread
+    parts = [chain.completed for chain in chains if chain.completed.n]
+    if not parts:
+        current = [chain.now.missing.expected for chain in chains if chain.now.missing]
+        return fill(X, np.mean(current, axis=0)), spread
+    weights = np.array([part.n for part in parts]) / sum(part.n for part in parts)
+    expected = np.tensordot(weights, np.array([part.expected for part in parts]), axes=1)
+    mean = np.tensordot(weights, np.array([part.mean for part in parts]), axes=1)
+    within = np.array([part.squares / part.n + (part.mean - mean) ** 2 for part in parts])
+    spread[np.isnan(X)] = np.sqrt(np.tensordot(weights, within, axes=1))
+    return fill(X, expected), spread

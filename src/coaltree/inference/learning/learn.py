@@ -156,14 +156,14 @@ class LearnedPosterior(NamedTuple):
         """Log density of rows, complete ones if all are numbers, given the others."""
         if self.mixed is not None:
             draws = (self.posterior, self.completed, self.covariances, self.leaf_noises, self.tails)
-            return mixed_loo.leave_one_out(self.mixed, *draws)
+            return mixed_loo.leave_one_out(self.mixed, *draws, self.power)
         seen = np.where(self.completed_sd > 0.0, np.nan, self.completed)
         return loo.leave_one_out(self.posterior, seen, self.covariances, self.leaf_noises, self.tails, self.power)
 
 
 def learn_posterior(
     X: npt.ArrayLike,
-    covariance: Any = "spherical",
+    covariance: Any = None,
     *,
     coordinates: npt.ArrayLike | None = None,
     leaf_noise: npt.ArrayLike | str = "learn",
@@ -196,7 +196,8 @@ def learn_posterior(
         The form of Φ. A scikit-learn kernel is a Gaussian process over `coordinates` of the d columns. "wishart"
         learns a full matrix; with n ≤ d rows its prior decides what the data cannot, and a warning says so. "factors"
         learns a few common factors and a variance for each column. "auto" runs short chains with each that suits the
-        table and takes the one with the highest leave-one-out density (`compared`).
+        table and takes the one with the highest leave-one-out density (`compared`). Default: "spherical"; "diagonal" if
+        there are binary, ordinal or categorical `columns`.
     coordinates : array-like (d, p), optional
         Positions of the columns, for a kernel.
     leaf_noise : "learn", "robust", "auto", float or array-like (n,)
@@ -232,7 +233,7 @@ def learn_posterior(
         How many independent columns the table counts for. A spherical or diagonal covariance takes columns that vary
         together for independent evidence, which makes supports overconfident; "auto" estimates how many they are worth
         (`coaltree.inference.learning.working`). "all" takes the covariance at its word. Other covariances, given ones,
-        and tables with `columns` always count all.
+        and tables with latent coordinates always count all.
 
     Returns
     -------
@@ -261,8 +262,10 @@ def learn_posterior(
         neighbors = _check_neighbors(neighbors, method, X_array)
     names = leaf_names(X) if names is None else tuple(names)
     effective = check_effective_columns(effective_columns, X_array.shape[1])
-    if method == GREEDY or mixed is not None:
+    if method == GREEDY or (mixed is not None and mixed.columns.is_latent):
         effective = ALL
+    if covariance is None:
+        covariance = "spherical" if mixed is None else mixed.columns.usual_covariance
     how = _How(X_array, coordinates, method, n_jobs, neighbors, mixed, effective)
     effort = settle(len(X_array), warmup, n_draws, n_chains, thin, method == GREEDY)
     compared = None
@@ -476,7 +479,7 @@ def _gather(
         leaf_noises,
         trace,
         warmup,
-        *_completed(X, chains),
+        *learn.completed(X, chains),
         convergence,
         finished,
         new,
@@ -484,21 +487,3 @@ def _gather(
         tails,
         effective_columns=chains[0].working.power * d,
     )
-
-
-def _completed(X: Floats, chains: Sequence[Chain]) -> tuple[Floats, Floats]:
-    """X with posterior means in place of missing entries, and their standard deviations."""
-    spread = np.zeros_like(X)
-    if chains[0].now.missing is None:
-        return X, spread
-    parts = [chain.completed for chain in chains if chain.completed.n]
-    if not parts:
-        return learn.fill(
-            X, np.mean([chain.now.missing.expected for chain in chains if chain.now.missing], axis=0)
-        ), spread
-    weights = np.array([part.n for part in parts]) / sum(part.n for part in parts)
-    expected = np.tensordot(weights, np.array([part.expected for part in parts]), axes=1)
-    mean = np.tensordot(weights, np.array([part.mean for part in parts]), axes=1)
-    within = np.array([part.squares / part.n + (part.mean - mean) ** 2 for part in parts])
-    spread[np.isnan(X)] = np.sqrt(np.tensordot(weights, within, axes=1))
-    return learn.fill(X, expected), spread

@@ -33,15 +33,16 @@ from coaltree.errors import InputError
 from coaltree.frame import as_frame
 from coaltree.inference.learning.chain import Chain
 from coaltree.inference.learning.latent import Augmentation
+from coaltree.inference.moves.mutable_tree import make_chain
 from coaltree.inference.moves.row_noise import Tails
 from coaltree.inference.predictive.locate import Given, Places
-from coaltree.inference.predictive.loo import LeaveOneOut, noise_grid, one_noise, smooth
+from coaltree.inference.predictive.loo import LeaveOneOut, hold_out, noise_grid, one_noise, smooth
 from coaltree.inference.predictive.mass import Sites, make_sites
 from coaltree.inference.predictive.mixed_mass import Seen, look, weigh_row
 from coaltree.inference.predictive.predict import Attachment, pick, share_labels
 from coaltree.model import missing
 from coaltree.model.columns import CATEGORICAL, COUNT, KINDS, SKEWED, UNIT, ColumnModel, Columns, Encoded
-from coaltree.model.factorisations import DenseRoot
+from coaltree.model.factorisations import DenseRoot, root_of
 from coaltree.model.guess import Guessed, guess_columns
 from coaltree.model.truncated import largest_probabilities
 from coaltree.posterior.ensemble import TreePosterior
@@ -398,15 +399,23 @@ def leave_one_out(
     covariances: Floats,
     leaf_noises: Floats,
     tails: Floats | None = None,
+    power: float = 1.0,
 ) -> LeaveOneOut:
-    """Leave-one-out densities of rows of a mixed table under a posterior from chains."""
+    """Leave-one-out densities of rows of a mixed table under a posterior from chains.
+
+    Of a table without latent coordinates only rows without gaps are held out, as in `inference.predictive.loo`; there
+    the likelihood may have been raised to a `power`, and so are the weights.
+    """
     columns, cells = mixed.columns, mixed.values
-    rows = np.flatnonzero(~np.isnan(cells).all(axis=1))
+    gaps = np.isnan(cells)
+    rows = np.flatnonzero(~(gaps.all(axis=1) if columns.is_latent else gaps.any(axis=1)))
     n_rows = min(max(MOST_LEAVES // len(cells), FEWEST_ROWS), MOST_ROWS)
     if len(rows) > n_rows:
         rows = np.sort(np.random.default_rng(0).choice(rows, n_rows, replace=False))
     if len(rows) < 2 or len(cells) < 3:
-        raise InputError("leave-one-out needs at least three rows, two of which have a value.")
+        raise InputError(
+            "leave-one-out needs at least three rows, two of them without gaps if all columns are numbers."
+        )
     n_kept = len(mixed.index) or len(posterior)
     n_chains = int(posterior.info.get("n_chains", 1))
     n_chains = n_chains if n_kept % n_chains == 0 else 1
@@ -416,6 +425,7 @@ def leave_one_out(
     log_f = np.empty((len(rows), n_chains, len(kept)))
     coarse = any(model.cell and not model.is_drawn for model in columns.models)
     log_g = np.empty_like(log_f) if coarse else None
+    weighed, log_h = np.empty_like(log_f), np.empty(len(rows))
     for place in np.ndindex(log_f.shape[1:]):
         k = place[0] * per_chain + int(kept[place[1]])
         m, table, cuts = mixed.draw(k, completed)
@@ -438,9 +448,15 @@ def leave_one_out(
             if log_g is not None:
                 as_cells = look(columns, cells[row], cuts, phi)
                 log_g[(h, *place)] = _log_mass(sites, as_cells, edges, law, streams[h])
+        if power != 1.0:
+            root = root_of(phi)
+            hold_out(make_chain(tree, math.sqrt(power) * root.whiten(table), noise), rows, *law, log_h, power)
+            weighed[(slice(None), *place)] = log_h - 0.5 * power * root.log_det
     log_f += columns.log_units(cells[rows], recorded=False)[:, None, None]
     if log_g is not None:
         log_g += columns.log_units(cells[rows])[:, None, None]
+    if power != 1.0:
+        return smooth(weighed, rows, len(cells), log_f if log_g is None else log_g)
     return smooth(log_f, rows, len(cells), log_g)
 
 
