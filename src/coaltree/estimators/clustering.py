@@ -248,7 +248,7 @@ class CoalescentClustering(
             effective_columns=self.effective_columns,
         )
         self.mixed_ = learned.mixed
-        self.columns_ = None if guessed is None else guessed.columns
+        self.columns_ = None if self.mixed_ is None else self.mixed_.columns
         self.effective_columns_ = learned.effective_columns
         self.column_notes_ = (
             inputs.notes_on(self, rows, learned.effective_columns) if guessed is None else guessed.notes
@@ -312,11 +312,11 @@ class CoalescentClustering(
         rows, a subset.
         """
         check_is_fitted(self)
+        power = self.effective_columns_ / self.completed_.shape[1]
         if self.mixed_ is not None:
             draws = (self.posterior_, self.completed_, self.covariances_, self.leaf_noises_, self.tails_)
-            return mixed_rows.leave_one_out(self.mixed_, *draws)
+            return mixed_rows.leave_one_out(self.mixed_, *draws, power)
         seen = np.where(np.reshape(self.incomplete_, (-1, 1)), np.nan, self.completed_)
-        power = self.effective_columns_ / seen.shape[1]
         return leave_one_out(self.posterior_, seen, self.covariances_, self.leaf_noises_, self.tails_, power)
 
     def cut(self, n_clusters: int) -> Ints:

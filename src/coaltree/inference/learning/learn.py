@@ -156,7 +156,7 @@ class LearnedPosterior(NamedTuple):
         """Log density of rows, complete ones if all are numbers, given the others."""
         if self.mixed is not None:
             draws = (self.posterior, self.completed, self.covariances, self.leaf_noises, self.tails)
-            return mixed_loo.leave_one_out(self.mixed, *draws)
+            return mixed_loo.leave_one_out(self.mixed, *draws, self.power)
         seen = np.where(self.completed_sd > 0.0, np.nan, self.completed)
         return loo.leave_one_out(self.posterior, seen, self.covariances, self.leaf_noises, self.tails, self.power)
 
@@ -232,7 +232,7 @@ def learn_posterior(
         How many independent columns the table counts for. A spherical or diagonal covariance takes columns that vary
         together for independent evidence, which makes supports overconfident; "auto" estimates how many they are worth
         (`coaltree.inference.learning.working`). "all" takes the covariance at its word. Other covariances, given ones,
-        and tables with `columns` always count all.
+        and tables with latent columns always count all.
 
     Returns
     -------
@@ -261,7 +261,7 @@ def learn_posterior(
         neighbors = _check_neighbors(neighbors, method, X_array)
     names = leaf_names(X) if names is None else tuple(names)
     effective = check_effective_columns(effective_columns, X_array.shape[1])
-    if method == GREEDY or mixed is not None:
+    if method == GREEDY or (mixed is not None and mixed.columns.is_latent):
         effective = ALL
     how = _How(X_array, coordinates, method, n_jobs, neighbors, mixed, effective)
     effort = settle(len(X_array), warmup, n_draws, n_chains, thin, method == GREEDY)
@@ -294,6 +294,14 @@ class _How(NamedTuple):
     mixed: Mixed | None
     effective_columns: str | float
 
+    def given(self, covariance: Any) -> _How:
+        """Return how to run with a covariance: only a spherical one has noise that is bounded by rounding."""
+        if self.mixed is None or (isinstance(covariance, str) and covariance == "spherical"):
+            return self
+        mixed = self.mixed.in_cells()
+        counted = ALL if mixed.columns.is_latent else self.effective_columns
+        return self._replace(X=mixed.encoded.X, mixed=mixed, effective_columns=counted)
+
 
 def _learn(
     how: _How,
@@ -306,6 +314,7 @@ def _learn(
     checkpoint: str | os.PathLike[str] | None,
 ) -> tuple[LearnedPosterior, list[tuple[str, type[Warning]]]]:
     """Run the chains of one model; the second part is what to warn about."""
+    how = how.given(covariance)
     X_array, method, neighbors = how.X, how.method, how.neighbors
     n, d = X_array.shape
     latent = None if how.mixed is None else how.mixed.augmentation()
@@ -325,8 +334,8 @@ def _learn(
         own_noise,
         effective_columns=how.effective_columns,
     )
-    if latent is not None:
-        settings = settings._replace(keep_latent=sparing(int(latent.drawn.sum()), effort.n_draws))
+    if how.mixed is not None:
+        settings = settings._replace(keep_latent=sparing(int(np.isnan(X_array).sum()), effort.n_draws))
 
     rng = as_generator(random_state)
     file = (
@@ -372,8 +381,8 @@ def _chains(
     starts, near = learn.first_guesses(table, family, first, effort.n_chains, starting, settings.heavy)
     if latent is not None:
         starts = [latent.begin(start, starting, learn_noise=noise is None) for start in starts]
-    how = (settings.effective_columns, settings.learn_noise and latent is None)
-    working = work_with(starts[0], X, learn.filled(X, starts[0]), family, *how)
+    bounded = settings.learn_noise and latent is None
+    working = work_with(starts[0], X, learn.filled(X, starts[0]), family, settings.effective_columns, bounded)
     starts = [with_room(start, working) for start in starts]
     return [
         Chain(X, family, settings, start, near, seed, latent, working)
@@ -476,7 +485,7 @@ def _gather(
         leaf_noises,
         trace,
         warmup,
-        *_completed(X, chains),
+        *learn.completed(X, chains),
         convergence,
         finished,
         new,
@@ -484,21 +493,3 @@ def _gather(
         tails,
         effective_columns=chains[0].working.power * d,
     )
-
-
-def _completed(X: Floats, chains: Sequence[Chain]) -> tuple[Floats, Floats]:
-    """X with posterior means in place of missing entries, and their standard deviations."""
-    spread = np.zeros_like(X)
-    if chains[0].now.missing is None:
-        return X, spread
-    parts = [chain.completed for chain in chains if chain.completed.n]
-    if not parts:
-        return learn.fill(
-            X, np.mean([chain.now.missing.expected for chain in chains if chain.now.missing], axis=0)
-        ), spread
-    weights = np.array([part.n for part in parts]) / sum(part.n for part in parts)
-    expected = np.tensordot(weights, np.array([part.expected for part in parts]), axes=1)
-    mean = np.tensordot(weights, np.array([part.mean for part in parts]), axes=1)
-    within = np.array([part.squares / part.n + (part.mean - mean) ** 2 for part in parts])
-    spread[np.isnan(X)] = np.sqrt(np.tensordot(weights, within, axes=1))
-    return learn.fill(X, expected), spread

@@ -13,7 +13,7 @@ p(x_i | X₋ᵢ) = 1 / E[1 / f_i] as for numbers. Gaps are summed out as well, a
 Densities are of numbers in their own units and of levels, so models of the same table can be compared whatever column
 types they assume. A model that treats values on a grid as exact could have an unbounded density there. For such a model
 the probability g_i of the whole cell is estimated with the same weights, E[g_i / f_i] / E[1 / f_i], and divided by the
-cell's width.
+cell's width. Where the likelihood was raised to a power (`learning.working`), so is that in f_i.
 """
 
 from __future__ import annotations
@@ -73,8 +73,15 @@ class Mixed:
     cuts: Floats = field(default_factory=lambda: np.empty((0, 0)))  # (K, C)
 
     def augmentation(self) -> Augmentation | None:
-        """Return what a chain needs; None if every entry is observed exactly."""
-        return Augmentation(self.columns, self.encoded) if np.isnan(self.encoded.X).any() else None
+        """Return what a chain needs; None if the table is one of numbers, with or without gaps."""
+        return Augmentation(self.columns, self.encoded) if self.columns.is_latent else None
+
+    def in_cells(self) -> Mixed:
+        """Return the same with coordinates of rounded values drawn, whatever their grid."""
+        if not any(model.exact for model in self.columns.models):
+            return self
+        columns = Columns(tuple(replace(model, exact=False) for model in self.columns.models))
+        return Mixed(columns, self.values, self.notes, columns.encode(self.values))
 
     def with_draws(self, chains: Sequence[Chain], n_trees: int) -> Mixed:
         """Return the same with the draws of chains, in the order of the posterior's trees."""
@@ -398,8 +405,12 @@ def leave_one_out(
     covariances: Floats,
     leaf_noises: Floats,
     tails: Floats | None = None,
+    power: float = 1.0,
 ) -> LeaveOneOut:
-    """Leave-one-out densities of rows of a mixed table under a posterior from chains."""
+    """Leave-one-out densities of rows of a mixed table under a posterior from chains.
+
+    `power` is that to which the likelihood was raised, of a table of numbers.
+    """
     columns, cells = mixed.columns, mixed.values
     rows = np.flatnonzero(~np.isnan(cells).all(axis=1))
     n_rows = min(max(MOST_LEAVES // len(cells), FEWEST_ROWS), MOST_ROWS)
@@ -415,7 +426,7 @@ def leave_one_out(
     kept = np.unique(np.linspace(0, per_chain - 1, min(per_chain, -(-most // n_chains))).astype(int))
     log_f = np.empty((len(rows), n_chains, len(kept)))
     coarse = any(model.cell and not model.is_drawn for model in columns.models)
-    log_g = np.empty_like(log_f) if coarse else None
+    log_g = np.empty_like(log_f) if coarse or power != 1.0 else None
     for place in np.ndindex(log_f.shape[1:]):
         k = place[0] * per_chain + int(kept[place[1]])
         m, table, cuts = mixed.draw(k, completed)
@@ -432,7 +443,7 @@ def leave_one_out(
             others = np.delete(np.arange(len(cells)), row)
             rest = without(tree, row)
             sites = make_sites(rest, table[others], noise[others])
-            seen = look(columns, cells[row], cuts, phi, recorded=False)
+            seen = look(columns, cells[row], cuts, phi, recorded=False, power=power)
             edges = edges_for(seen, rest, table[others])
             log_f[(h, *place)] = _log_mass(sites, seen, edges, law, streams[h])
             if log_g is not None:
