@@ -39,7 +39,7 @@ MOST_CATEGORIES = 200
 MOST_NAMED = 6
 # A grid matters if the standard deviation is at most this many of its steps, and rows share values.
 COARSE = 50.0
-# A grid is fine if the standard deviation is at least this many of its steps.
+# A grid is fine if the standard deviation is at least this many of its steps: `benchmarks/mixed.md`.
 FINE = 1.0
 SKEW = 2.0
 FEWEST_FOR_SKEW = 20

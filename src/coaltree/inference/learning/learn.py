@@ -27,6 +27,7 @@ from coaltree.inference.learning.checkpoint import Checkpoint
 from coaltree.inference.learning.latent import Augmentation
 from coaltree.inference.learning.working import ALL, check_effective_columns, with_room, work_with
 from coaltree.inference.moves import row_noise
+from coaltree.inference.moves.walk import FREE_COLUMNS
 from coaltree.inference.predictive import loo
 from coaltree.inference.predictive import mixed as mixed_loo
 from coaltree.inference.predictive.loo import Compared, LeaveOneOut, compare
@@ -212,7 +213,7 @@ def learn_posterior(
         Number of chains, each from its own start. Default: 2.
     thin : int, optional
         Iterations of a chain between two kept draws. The defaults of all four depend on the number of rows, see
-        `coaltree.inference.effort`: 234 and 200 draws four iterations apart for up to 1 700 rows, 100 and 100 for many.
+        `coaltree.inference.effort`: 234 and 200 draws four iterations apart up to 1 700 rows, 50 and 200 at 20 000.
     method : {"auto", "greedy"}
         "auto" samples. "greedy" builds the greedy tree (rule "peak") at the current covariance and noise instead, in
         every iteration, and the last one is the only tree returned.
@@ -264,7 +265,8 @@ def learn_posterior(
     if method == GREEDY or (mixed is not None and mixed.columns.is_latent):
         effective = ALL
     how = _How(X_array, coordinates, method, n_jobs, neighbors, mixed, effective)
-    effort = settle(len(X_array), warmup, n_draws, n_chains, thin, method == GREEDY)
+    slow = X_array.shape[1] > FREE_COLUMNS or (mixed is not None and mixed.columns.is_latent)
+    effort = settle(len(X_array), warmup, n_draws, n_chains, thin, method == GREEDY, slow)
     compared = None
     if is_auto(covariance) or is_auto(leaf_noise):
         if method == GREEDY:
