@@ -180,7 +180,10 @@ def test_chains_that_disagree_are_told(X):
 
 def test_effort_by_size():
     assert effort.settle(100) == effort.Effort(warmup=234, n_draws=200, n_chains=2, thin=4)
-    assert effort.settle(100_000) == effort.Effort(warmup=100, n_draws=100, n_chains=2, thin=1)
+    assert effort.settle(20_000) == effort.Effort(warmup=50, n_draws=200, n_chains=2, thin=1)
+    assert effort.settle(100_000) == effort.Effort(warmup=50, n_draws=100, n_chains=2, thin=2)
+    assert effort.settle(100_000, slow=True) == effort.Effort(warmup=100, n_draws=100, n_chains=2, thin=1)
+    assert effort.settle(100, slow=True) == effort.settle(100)
     assert effort.settle(100, warmup=5, n_draws=3, n_chains=1).n_iter == 5 + 3 * 2
     sizes = [effort.settle(n).n_iter for n in (10, 1000, 3000, 10_000, 1_000_000)]
     assert sizes == sorted(sizes, reverse=True)

@@ -249,7 +249,7 @@ class CoalescentClustering(
             effective_columns=self.effective_columns,
         )
         self.mixed_ = learned.mixed
-        self.columns_ = None if guessed is None else guessed.columns
+        self.columns_ = None if self.mixed_ is None else self.mixed_.columns
         self.effective_columns_ = learned.effective_columns
         counted = learned.effective_columns
         self.column_notes_ = (

@@ -9,10 +9,11 @@ from typing import NamedTuple
 # no fewer and no more than these.
 MOST_MOVES = 1_200_000
 FEWEST_ITERATIONS, MOST_ITERATIONS = 150, 700
-# Share of them for warm-up: more with many rows, because their chains are short.
-WARMUP_SHARE, WARMUP_SHARE_OF_FEW = 2 / 3, 1 / 3
-# Trees kept, over all chains together.
-N_DRAWS = 200
+# Share of them for warm-up: more with many rows of many columns, or with latent coordinates, because such chains are
+# slow to leave where they start.
+WARMUP_SHARE, WARMUP_SHARE_OF_SLOW = 1 / 3, 2 / 3
+# Trees kept, over all chains together; fewer, to save memory, of more rows than this.
+N_DRAWS, FEWER_DRAWS, MANY_ROWS = 200, 100, 50_000
 N_CHAINS = 2
 GREEDY_ITERATIONS, GREEDY_WARMUP = 30, 6
 # Up to this many rows with this many columns "auto" uses insertion. With more columns, on real data, later rows are too
@@ -41,16 +42,17 @@ def settle(
     n_chains: int | None = None,
     thin: int | None = None,
     greedy: bool = False,
+    slow: bool = False,
 ) -> Effort:
-    """Fill in what is not given for a table of n rows."""
+    """Fill in what is not given for a table of n rows; `slow` if it is wide or has latent coordinates."""
     chains = N_CHAINS if n_chains is None else n_chains
     if greedy:
         first = GREEDY_WARMUP if warmup is None else warmup
         return Effort(first, GREEDY_ITERATIONS - GREEDY_WARMUP if n_draws is None else n_draws, 1, thin or 1)
     total = min(max(MOST_MOVES // n, FEWEST_ITERATIONS), MOST_ITERATIONS)
-    share = WARMUP_SHARE_OF_FEW if total == MOST_ITERATIONS else WARMUP_SHARE
+    share = WARMUP_SHARE_OF_SLOW if slow and total < MOST_ITERATIONS else WARMUP_SHARE
     left = total - math.ceil(share * total)
-    usual = min(N_DRAWS, left * chains)
+    usual = min(N_DRAWS if n <= MANY_ROWS else FEWER_DRAWS, left * chains)
     return Effort(
         math.ceil(share * total) if warmup is None else warmup,
         usual if n_draws is None else n_draws,

@@ -58,6 +58,7 @@ class ColumnModel:
     scale: float = 1.0
     step: float = 0.0  # of a rounded column, in its own units
     origin: float = 0.0  # one of its values
+    exact: bool = False  # of a rounded column: its grid is so fine that values are taken as they are
     grid: float = 0.0  # of a number with any other model: the step of which all values are multiples, if some repeat
     knots: tuple[tuple[float, float], ...] = ()  # of a skewed column: value and normal score
     type: str = field(default="number")
@@ -80,7 +81,7 @@ class ColumnModel:
     @property
     def is_drawn(self) -> bool:
         """Whether its coordinates are not observed exactly."""
-        return self.kind not in (CONTINUOUS, SKEWED)
+        return self.kind not in (CONTINUOUS, SKEWED) and not self.exact
 
     @property
     def cell(self) -> float:

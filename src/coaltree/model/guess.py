@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,8 @@ MOST_CATEGORIES = 200
 MOST_NAMED = 6
 # A grid matters if the standard deviation is at most this many of its steps, and rows share values.
 COARSE = 50.0
+# A grid is fine if the standard deviation is at least this many of its steps: `benchmarks/mixed.md`.
+FINE = 1.0
 SKEW = 2.0
 FEWEST_FOR_SKEW = 20
 
@@ -115,6 +118,7 @@ def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", standardi
         notes.append(f"Left out because they hold no values: {listed(empty)}.")
     if repeated:
         notes.append(f"Left out because they repeat other columns, in other words or units: {listed(repeated)}.")
+    models = _as_exact(models, values)
     if not models:
         raise InputError(" ".join(["No column is left that distinguishes rows. Add one in which they differ.", *notes]))
     notes += [*_rare(models, values), *_summary(models)]
@@ -132,6 +136,17 @@ def _content(model: ColumnModel, cells: Floats) -> bytes:
         unit = (known - known.mean()) / (known.max() - known.min())
         unit = np.round(np.sign(unit[np.argmax(np.abs(unit) > 1e-6)]) * unit, 8) + 0.0
     return gap.tobytes() + unit.tobytes()
+
+
+def _as_exact(models: list[ColumnModel], values: list[Floats]) -> list[ColumnModel]:
+    """Take rounded values as they are in a table of nothing but numbers whose grids are all fine.
+
+    Rounding is then a least variance of the noise (`learning.working`), and no coordinates need to be drawn.
+    """
+    for model, cells in zip(models, values, strict=True):
+        if model.is_drawn and not (model.kind == ROUNDED and np.nanstd(cells) >= FINE * model.step):
+            return models
+    return [replace(model, exact=True) if model.kind == ROUNDED else model for model in models]
 
 
 def _rare(models: list[ColumnModel], values: list[Floats]) -> list[str]:
@@ -209,7 +224,7 @@ def _guess(column: Column, distinct: Floats, n: int) -> str | None:
     if step >= 1.0 and column.type != DATE:
         if len(distinct) <= MOST_ORDINAL and len(known) >= 3 * len(distinct):
             return ORDINAL
-        if distinct[0] >= 0 and distinct[0] <= 1 and _skewness(known) > 1.0:
+        if distinct[0] >= 0 and distinct[0] <= 1 and _is_skewed_until_logged(known):
             return COUNT
     shared = len(known) - len(distinct) > 0.1 * len(known)
     if shared and known.std() < COARSE * step and _skewness(known) <= SKEW:
@@ -219,6 +234,12 @@ def _guess(column: Column, distinct: Floats, n: int) -> str | None:
 
 def _shape(known: Floats) -> str:
     return SKEWED if len(np.unique(known)) >= FEWEST_FOR_SKEW and abs(_skewness(known)) > SKEW else CONTINUOUS
+
+
+def _is_skewed_until_logged(known: Floats) -> bool:
+    """Whether whole numbers are skewed and their logarithms much less: their spread then grows with their size."""
+    skewness = _skewness(known)
+    return skewness > 1.0 and abs(_skewness(np.log(known + 0.5))) < 0.5 * skewness
 
 
 def _skewness(known: Floats) -> float:

@@ -36,6 +36,7 @@ from scipy.spatial.distance import cdist
 from coaltree._arrays import Floats, Singles
 from coaltree.inference.learning.latent import Augmentation
 from coaltree.inference.learning.start import N_NEAR, Near, Unknowns, apart, first_guess, first_guesses, greedy_start
+from coaltree.inference.learning.stretch import draw_age
 from coaltree.inference.learning.working import Working
 from coaltree.inference.moves.row_noise import SMALLEST_NOISE, Tails, draw_shift, draw_tails
 from coaltree.inference.moves.walk import WANTED, WANTED_OF_LATENT, Walk
@@ -107,8 +108,8 @@ __all__ = ["Chain", "Settings", "Unknowns", "first_guess", "first_guesses", "ite
 # Alternating draws of missing entries and moves of the tree per iteration; none beyond the first in mixed tables of
 # many rows.
 N_TURNS, MANY_ROWS = 3, 5000
-# Slices of the common scale per iteration.
-N_SCALES = 3
+# Slices of the common scale per iteration, and of the age of trees with latent coordinates.
+N_SCALES, N_AGES = 3, 2
 # Up to this many rows, near rows are found by sorting all distances when a tree is drawn afresh.
 FEW_ROWS = 64
 
@@ -122,7 +123,7 @@ class Settings(NamedTuple):
     greedy: bool = False
     neighbors: int | None = None  # candidates of each cluster of a greedy tree, all if None
     heavy: bool = False  # every row has its own noise
-    keep_latent: int = 1  # of a mixed table, keep the latent coordinates of one draw in this many
+    keep_latent: int = 0  # keep what was drawn of the table with one draw in this many; 0: never
     effective_columns: str | float = "all"  # how many columns count as independent
 
 
@@ -309,6 +310,9 @@ def iterate(
             least = max(SMALLEST_NOISE, working.least_noise(now.covariance))
             now = now._replace(tails=draw_tails(now.leaf_noise, now.tails, rng, least))
     now = draw_scale(now, seen, family, learn_noise, rng, latent, working.power)
+    if latent is not None and learn_noise:
+        for _ in range(N_AGES):
+            now = draw_age(now, likelihood(now.covariance, latent.seen(now)), family, latent, rng)
     if now.missing is not None:
         # Missing entries and the tree slow each other down, and both are cheap: they alternate.
         draw = partial(draw_missing, X=X, rng=rng) if latent is None else partial(latent.draw, rng=rng, move_cuts=False)
@@ -343,7 +347,7 @@ class Draw(NamedTuple):
     values: dict[str, Any]  # of Φ
     leaf_noise: float  # of the first leaf: of all, if it is learned
     log_joint: float
-    latent: Singles | None = None  # coordinates that were drawn, of some draws of a mixed table
+    latent: Singles | None = None  # entries that were drawn, of some draws of a table with `columns`
     cuts: Floats | None = None
     own_noise: Floats | None = None  # (n,) of every row, if they differ
     df: float = math.inf  # of its tails
@@ -436,7 +440,8 @@ class Chain:
         """Return the chain's current position in the form that is stored."""
         now = self.now
         smaller = np.int32 if len(self.X) < 2**30 else np.int64
-        kept = self.latent is not None and len(self.draws) % self.settings.keep_latent == 0
+        every = self.settings.keep_latent
+        kept = every > 0 and len(self.draws) % every == 0
         return Draw(
             now.tree.children.astype(smaller),
             now.tree.times,
@@ -444,7 +449,7 @@ class Chain:
             now.noise_level,
             self.trace["log_joint"][-1],
             now.missing.drawn.astype(np.float32) if kept and now.missing is not None else None,
-            now.cuts if kept else None,
+            (np.zeros(0) if now.cuts is None else now.cuts) if kept else None,
             *(() if now.tails is None else (now.leaf_noise, now.tails.df)),
         )
 

@@ -27,6 +27,7 @@ from coaltree.inference.learning.checkpoint import Checkpoint
 from coaltree.inference.learning.latent import Augmentation
 from coaltree.inference.learning.working import ALL, check_effective_columns, with_room, work_with
 from coaltree.inference.moves import row_noise
+from coaltree.inference.moves.walk import FREE_COLUMNS
 from coaltree.inference.predictive import loo
 from coaltree.inference.predictive import mixed as mixed_loo
 from coaltree.inference.predictive.loo import Compared, LeaveOneOut, compare
@@ -213,7 +214,7 @@ def learn_posterior(
         Number of chains, each from its own start. Default: 2.
     thin : int, optional
         Iterations of a chain between two kept draws. The defaults of all four depend on the number of rows, see
-        `coaltree.inference.effort`: 234 and 200 draws four iterations apart for up to 1 700 rows, 100 and 100 for many.
+        `coaltree.inference.effort`: 234 and 200 draws four iterations apart up to 1 700 rows, 50 and 200 at 20 000.
     method : {"auto", "greedy"}
         "auto" samples. "greedy" builds the greedy tree (rule "peak") at the current covariance and noise instead, in
         every iteration, and the last one is the only tree returned.
@@ -267,7 +268,8 @@ def learn_posterior(
     if covariance is None:
         covariance = "spherical" if mixed is None else mixed.columns.usual_covariance
     how = _How(X_array, coordinates, method, n_jobs, neighbors, mixed, effective)
-    effort = settle(len(X_array), warmup, n_draws, n_chains, thin, method == GREEDY)
+    slow = X_array.shape[1] > FREE_COLUMNS or (mixed is not None and mixed.columns.is_latent)
+    effort = settle(len(X_array), warmup, n_draws, n_chains, thin, method == GREEDY, slow)
     compared = None
     if is_auto(covariance) or is_auto(leaf_noise):
         if method == GREEDY:
@@ -297,6 +299,14 @@ class _How(NamedTuple):
     mixed: Mixed | None
     effective_columns: str | float
 
+    def given(self, covariance: Any) -> _How:
+        """Return how to run with a covariance: only a spherical one has noise that is bounded by rounding."""
+        if self.mixed is None or (isinstance(covariance, str) and covariance == "spherical"):
+            return self
+        mixed = self.mixed.in_cells()
+        counted = ALL if mixed.columns.is_latent else self.effective_columns
+        return self._replace(X=mixed.encoded.X, mixed=mixed, effective_columns=counted)
+
 
 def _learn(
     how: _How,
@@ -309,6 +319,7 @@ def _learn(
     checkpoint: str | os.PathLike[str] | None,
 ) -> tuple[LearnedPosterior, list[tuple[str, type[Warning]]]]:
     """Run the chains of one model; the second part is what to warn about."""
+    how = how.given(covariance)
     X_array, method, neighbors = how.X, how.method, how.neighbors
     n, d = X_array.shape
     latent = None if how.mixed is None else how.mixed.augmentation()
@@ -328,8 +339,8 @@ def _learn(
         own_noise,
         effective_columns=how.effective_columns,
     )
-    if latent is not None:
-        settings = settings._replace(keep_latent=sparing(int(latent.drawn.sum()), effort.n_draws))
+    if how.mixed is not None:
+        settings = settings._replace(keep_latent=sparing(int(np.isnan(X_array).sum()), effort.n_draws))
 
     rng = as_generator(random_state)
     file = (
@@ -375,8 +386,8 @@ def _chains(
     starts, near = learn.first_guesses(table, family, first, effort.n_chains, starting, settings.heavy)
     if latent is not None:
         starts = [latent.begin(start, starting, learn_noise=noise is None) for start in starts]
-    how = (settings.effective_columns, settings.learn_noise and latent is None)
-    working = work_with(starts[0], X, learn.filled(X, starts[0]), family, *how)
+    bounded = settings.learn_noise and latent is None
+    working = work_with(starts[0], X, learn.filled(X, starts[0]), family, settings.effective_columns, bounded)
     starts = [with_room(start, working) for start in starts]
     return [
         Chain(X, family, settings, start, near, seed, latent, working)

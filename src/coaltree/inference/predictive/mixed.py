@@ -13,7 +13,7 @@ p(x_i | X₋ᵢ) = 1 / E[1 / f_i] as for numbers. Gaps are summed out as well, a
 Densities are of numbers in their own units and of levels, so models of the same table can be compared whatever column
 types they assume. A model that treats values on a grid as exact could have an unbounded density there. For such a model
 the probability g_i of the whole cell is estimated with the same weights, E[g_i / f_i] / E[1 / f_i], and divided by the
-cell's width.
+cell's width. Where the likelihood was raised to a power (`learning.working`), so is that in f_i.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ from coaltree.errors import InputError
 from coaltree.frame import as_frame
 from coaltree.inference.learning.chain import Chain
 from coaltree.inference.learning.latent import Augmentation
-from coaltree.inference.moves.mutable_tree import make_chain
 from coaltree.inference.moves.row_noise import Tails
 from coaltree.inference.predictive.locate import Given, Places
-from coaltree.inference.predictive.loo import LeaveOneOut, hold_out, noise_grid, one_noise, smooth
+from coaltree.inference.predictive.loo import LeaveOneOut, noise_grid, one_noise, smooth
 from coaltree.inference.predictive.mass import Sites, make_sites
 from coaltree.inference.predictive.mixed_mass import Seen, look, weigh_row
 from coaltree.inference.predictive.predict import Attachment, pick, share_labels
 from coaltree.model import missing
 from coaltree.model.columns import CATEGORICAL, COUNT, KINDS, SKEWED, UNIT, ColumnModel, Columns, Encoded
-from coaltree.model.factorisations import DenseRoot, root_of
+from coaltree.model.factorisations import DenseRoot
 from coaltree.model.guess import Guessed, guess_columns
 from coaltree.model.truncated import largest_probabilities
 from coaltree.posterior.ensemble import TreePosterior
@@ -74,8 +73,15 @@ class Mixed:
     cuts: Floats = field(default_factory=lambda: np.empty((0, 0)))  # (K, C)
 
     def augmentation(self) -> Augmentation | None:
-        """Return what a chain needs; None if every entry is observed exactly."""
-        return Augmentation(self.columns, self.encoded) if np.isnan(self.encoded.X).any() else None
+        """Return what a chain needs; None if the table is one of numbers, with or without gaps."""
+        return Augmentation(self.columns, self.encoded) if self.columns.is_latent else None
+
+    def in_cells(self) -> Mixed:
+        """Return the same with coordinates of rounded values drawn, whatever their grid."""
+        if not any(model.exact for model in self.columns.models):
+            return self
+        columns = Columns(tuple(replace(model, exact=False) for model in self.columns.models))
+        return Mixed(columns, self.values, self.notes, columns.encode(self.values))
 
     def with_draws(self, chains: Sequence[Chain], n_trees: int) -> Mixed:
         """Return the same with the draws of chains, in the order of the posterior's trees."""
@@ -403,19 +409,15 @@ def leave_one_out(
 ) -> LeaveOneOut:
     """Leave-one-out densities of rows of a mixed table under a posterior from chains.
 
-    Of a table without latent coordinates only rows without gaps are held out, as in `inference.predictive.loo`; there
-    the likelihood may have been raised to a `power`, and so are the weights.
+    `power` is that to which the likelihood was raised, of a table of numbers.
     """
     columns, cells = mixed.columns, mixed.values
-    gaps = np.isnan(cells)
-    rows = np.flatnonzero(~(gaps.all(axis=1) if columns.is_latent else gaps.any(axis=1)))
+    rows = np.flatnonzero(~np.isnan(cells).all(axis=1))
     n_rows = min(max(MOST_LEAVES // len(cells), FEWEST_ROWS), MOST_ROWS)
     if len(rows) > n_rows:
         rows = np.sort(np.random.default_rng(0).choice(rows, n_rows, replace=False))
     if len(rows) < 2 or len(cells) < 3:
-        raise InputError(
-            "leave-one-out needs at least three rows, two of them without gaps if all columns are numbers."
-        )
+        raise InputError("leave-one-out needs at least three rows, two of which have a value.")
     n_kept = len(mixed.index) or len(posterior)
     n_chains = int(posterior.info.get("n_chains", 1))
     n_chains = n_chains if n_kept % n_chains == 0 else 1
@@ -424,8 +426,7 @@ def leave_one_out(
     kept = np.unique(np.linspace(0, per_chain - 1, min(per_chain, -(-most // n_chains))).astype(int))
     log_f = np.empty((len(rows), n_chains, len(kept)))
     coarse = any(model.cell and not model.is_drawn for model in columns.models)
-    log_g = np.empty_like(log_f) if coarse else None
-    weighed, log_h = np.empty_like(log_f), np.empty(len(rows))
+    log_g = np.empty_like(log_f) if coarse or power != 1.0 else None
     for place in np.ndindex(log_f.shape[1:]):
         k = place[0] * per_chain + int(kept[place[1]])
         m, table, cuts = mixed.draw(k, completed)
@@ -442,21 +443,15 @@ def leave_one_out(
             others = np.delete(np.arange(len(cells)), row)
             rest = without(tree, row)
             sites = make_sites(rest, table[others], noise[others])
-            seen = look(columns, cells[row], cuts, phi, recorded=False)
+            seen = look(columns, cells[row], cuts, phi, recorded=False, power=power)
             edges = edges_for(seen, rest, table[others])
             log_f[(h, *place)] = _log_mass(sites, seen, edges, law, streams[h])
             if log_g is not None:
                 as_cells = look(columns, cells[row], cuts, phi)
                 log_g[(h, *place)] = _log_mass(sites, as_cells, edges, law, streams[h])
-        if power != 1.0:
-            root = root_of(phi)
-            hold_out(make_chain(tree, math.sqrt(power) * root.whiten(table), noise), rows, *law, log_h, power)
-            weighed[(slice(None), *place)] = log_h - 0.5 * power * root.log_det
     log_f += columns.log_units(cells[rows], recorded=False)[:, None, None]
     if log_g is not None:
         log_g += columns.log_units(cells[rows])[:, None, None]
-    if power != 1.0:
-        return smooth(weighed, rows, len(cells), log_f if log_g is None else log_g)
     return smooth(log_f, rows, len(cells), log_g)
 
 

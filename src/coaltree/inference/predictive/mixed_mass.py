@@ -51,10 +51,17 @@ class Seen(NamedTuple):
     scale: Floats  # (K,): standard deviations over √v if columns are independent, empty otherwise
     blocks: Ints  # (C, 3): where utilities of a column begin and end, and the observed level
     factor: Floats  # (K, K): Cholesky factor of the covariance over v if they are not, empty otherwise
+    power: float  # to which the density of the row given its place is raised
 
 
 def look(
-    columns: Columns, cells: Floats, cuts: Floats, phi: Floats, recorded: bool = True, draws: bool = False
+    columns: Columns,
+    cells: Floats,
+    cuts: Floats,
+    phi: Floats,
+    recorded: bool = True,
+    draws: bool = False,
+    power: float = 1.0,
 ) -> Seen:
     """What the cells (J,) of a row say about its coordinates.
 
@@ -94,10 +101,10 @@ def look(
     low[n_exact:n_seen], high[n_exact:n_seen] = [a for _, a, _ in inside], [b for _, _, b in inside]
     where = np.array(blocks, dtype=np.int64).reshape(-1, 3) + np.array([n_seen, n_seen, 0])
     if apart:
-        return Seen(maps, value, low, high, n_seen, np.sqrt((maps * maps) @ phi), where, np.empty((0, 0)))
+        return Seen(maps, value, low, high, n_seen, np.sqrt((maps * maps) @ phi), where, np.empty((0, 0)), power)
     matrix = np.diag(phi) if phi.ndim == 1 else phi
     factor: Floats = np.linalg.cholesky(maps @ matrix @ maps.T).astype(np.float64)
-    return Seen(maps, value, low, high, n_seen, np.empty(0), where, factor)
+    return Seen(maps, value, low, high, n_seen, np.empty(0), where, factor, power)
 
 
 def weigh_row(
@@ -186,8 +193,8 @@ def _at(
     if not v > 0.0:
         return -math.inf
     if seen.factor.size == 0:
-        return _log_apart(below, above, share, v, seen, state)
-    return _log_together(below, above, share, v, seen, stream, state)
+        return seen.power * _log_apart(below, above, share, v, seen, state)
+    return seen.power * _log_together(below, above, share, v, seen, stream, state)
 
 
 @kernel
