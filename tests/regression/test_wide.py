@@ -37,13 +37,15 @@ def build(rng, n_outcomes=3, n_features=5, n=40):
     return hyper, theta, labels, Frame(pilot, make_basis(pilot, hyper.widths), hyper.widths, A, 0.3), A
 
 
-def test_the_frame_is_the_kronecker_sum():
+@pytest.mark.parametrize("few", [True, False])
+def test_the_frame_is_the_kronecker_sum(monkeypatch, few):
     """In plain matrices: diag(w) ⊗ G + A ⊗ Λ⁻², sheared intercepts, and the mean M⁻¹b."""
+    monkeypatch.setattr(preconditioner, "FEW_FEATURES", 32 if few else 0)
     rng = np.random.default_rng(seed(70))
     hyper, theta, labels, made, A = build(rng)
     n_outcomes, n_features = theta.shape[0], theta.shape[1] - 1
     pilot, bend, X = made.pilot, labels.bend(0.1 * theta), labels.rows[:, 1:]
-    curvature = (bend / pilot.weights).mean(axis=1)
+    curvature = np.ones(len(X)) if few else (bend / pilot.weights).mean(axis=1)
     G = np.cov(X.T, aweights=curvature, ddof=0) * curvature.sum()
     M = np.kron(np.diag(pilot.weights), G) + np.kron(A, np.diag(hyper.widths**-2.0))
     mean = np.linalg.solve(M, pilot.linear[:, 1:].ravel()).reshape(n_outcomes, n_features)

@@ -31,10 +31,16 @@ from coaltree.regression.likelihood import Likelihood, penalised_mode
 from coaltree.regression.moves import coefficients
 from coaltree.regression.moves.coefficients import Gaussian, Pilot, Point, evaluate
 from coaltree.regression.moves.hyperparameters import draw_hyper, log_joint, move_noise
-from coaltree.regression.moves.preconditioner import LARGEST_BLOCK, Frame, WidePilot, make_basis, make_wide_pilot
+from coaltree.regression.moves.preconditioner import (
+    FEW_FEATURES,
+    LARGEST_BLOCK,
+    Frame,
+    WidePilot,
+    make_basis,
+    make_wide_pilot,
+)
 from coaltree.regression.moves.regraft import move_leaf, regraft_scaled
 from coaltree.regression.moves.widths import (
-    N_TOGETHER,
     draw_widths,
     move_common,
     move_effects,
@@ -283,7 +289,7 @@ class WideChain(Chain):
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.intercept = self.prior.intercept_sd**-2.0
-        few = self.likelihood.n_features <= 2 * N_TOGETHER
+        few = self.likelihood.n_features <= FEW_FEATURES
         self.n_effect_moves = 1 if few else 6
         # Chance of a move of all faint features together; the more features, the longer it takes.
         self.width_moves = 0.0 if few else min(1.0, LARGEST_BLOCK / self.likelihood.n_features)
