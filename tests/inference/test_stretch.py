@@ -12,8 +12,9 @@ import pytest
 from coaltree.inference.learning import stretch
 from coaltree.inference.learning.chain import likelihood
 from coaltree.model.columns import Columns
+from coaltree.model.covariance import Fixed
 from coaltree.model.diffusion import contrasts as contrasts_of
-from tests.inference.test_augment import BINARY, CHOICE, CONTINUOUS, ORDERED, draw_all, statistics
+from tests.inference.test_augment import BINARY, CHOICE, CONTINUOUS, GRID, ORDERED, draw_all, statistics
 from tests.model.invariance import LIMIT, stream
 
 CASES = {
@@ -95,3 +96,11 @@ def test_stretching(turn):
     assert np.all(there <= times * math.exp(0.4) * (1.0 + 1e-12))
     if turn < 1e-3:
         np.testing.assert_allclose(there[2:], times[2:] * math.exp(0.4), rtol=1e-2)
+
+
+def test_a_known_covariance_stays(request):
+    rng = stream(request)
+    _, latent, now = draw_all(Columns((CONTINUOUS, GRID)), "spherical", 0.0, rng)
+    family = Fixed(np.ones(2))
+    now = now._replace(covariance=family.start())
+    assert stretch.draw_age(now, likelihood(now.covariance, latent.seen(now)), family, latent, rng) is now

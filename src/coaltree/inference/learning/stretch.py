@@ -51,11 +51,13 @@ def draw_age(
 ) -> Unknowns:
     """Draw how old the tree is above a random time, with learned noise, Φ and unit coordinates in proportion.
 
-    `log_likelihood` is that of tree and noise for the coordinates and Φ as they are now.
+    `log_likelihood` is that of tree and noise for the coordinates and Φ as they are now. A known Φ has no scale:
+    then nothing moves.
     """
+    if family.log_rescale(now.covariance, 2.0) == -math.inf:
+        return now
     tree, level = now.tree, now.noise_level
-    n = tree.n_leaves
-    turn = math.exp(-rng.random() * math.log(n))
+    turn = math.exp(-rng.random() * math.log(tree.n_leaves))
 
     def log_density(log_c: float) -> float:
         c = math.exp(log_c)
