@@ -9,7 +9,7 @@ python -m benchmarks.mixed letter --data FOLDER
 python -m benchmarks.mixed large                      # 20 000 × 30
 python -m benchmarks.mixed large --rows 100000 --few --iterations 6
 
-Peers are installed by `pip install kmodes prince`.
+Peers are installed by `pip install kmodes prince fastcluster genieclust`.
 """
 
 from __future__ import annotations
