@@ -64,6 +64,9 @@ def test_few_rows_stand_for_many(monkeypatch):
     monkeypatch.setattr(kernel_ridge, "N_SEARCHED", 100)
     model, without = fit_kernel(X, Y, weights, rates, rng)
     assert model.rows.shape == (120, 4)
+    whole = model.predict(X)
+    monkeypatch.setattr(kernel_ridge, "BLOCK", 64)
+    np.testing.assert_allclose(model.predict(X), whole, rtol=1e-9)
     assert np.mean((without[:, 0] > 0.5) == Y[:, 0]) > 0.8
 
 

@@ -30,6 +30,8 @@ INVERSE_LENGTHS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 # Rows that choose the power and γ, and rows that predict.
 N_SEARCHED, MOST_ROWS = 800, 2_000
+# Rows predicted at a time.
+BLOCK = 4096
 # Eigenvalues of K below this share of the largest are left out.
 SMALLEST = 1e-9
 
@@ -46,7 +48,9 @@ class Kernel:
 
     def predict(self, X: Any) -> Floats:
         """Expected labels, (N, P): about probabilities, but not bounded."""
-        return np.asarray(_kernel(self.scaled(X), self.rows) @ self.weights + self.rates)
+        blocks = range(0, len(X), BLOCK)  # the kernel between all rows would be (N, L)
+        found = [_kernel(self.scaled(X[first : first + BLOCK]), self.rows) @ self.weights for first in blocks]
+        return np.asarray(np.concatenate(found) + self.rates)
 
     def scaled(self, X: Any) -> Floats:
         """Features as the kernel sees them, (N, K)."""
