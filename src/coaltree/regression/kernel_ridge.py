@@ -25,6 +25,7 @@ import numpy as np
 from coaltree._arrays import Floats
 from coaltree.regression.forest import log_odds
 from coaltree.regression.penalised import POWERS
+from coaltree.regression.preparation import scale_features
 
 INVERSE_LENGTHS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
@@ -71,10 +72,9 @@ def fit_kernel(X: Floats, Y: Floats, weights: Floats, rates: Floats, rng: np.ran
     """Return the model and what every row is expected to be without itself, (N, P)."""
     deviation = np.sqrt(rates * (1.0 - rates))
     residuals = np.where(np.isnan(Y), 0.0, Y - rates) / deviation
+    scaling = scale_features(X, weights)
+    centre, width = scaling.centre, np.where(scaling.varying, scaling.width, np.inf)
     share = weights / weights.sum()
-    centre = share @ X
-    width = np.sqrt(share @ (X - centre) ** 2)
-    width[width <= 1e-10 * np.maximum(np.abs(centre), np.abs(X).max(axis=0))] = np.inf
     order = rng.permutation(len(X))
     part = order[:N_SEARCHED]
     lowest, inverse_width = np.inf, np.zeros(X.shape[1])

@@ -26,6 +26,7 @@ from scipy.special import expit, log_expit, log_ndtr, logit, ndtri
 
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import kernel
+from coaltree.regression.preparation import scale_features
 
 Link = Literal["logit", "probit"]
 
@@ -207,10 +208,8 @@ def ridge_path(X: Floats, Y: Floats, weights: Floats, rates: Floats) -> list[Rid
 
 def _path(X: Floats, Y: Floats, weights: Floats, rates: Floats, power: float) -> list[Ridge]:
     share = weights / weights.sum()
-    centre = share @ X
-    width = np.sqrt(share @ (X - centre) ** 2)
-    width[width <= 1e-10 * np.maximum(np.abs(centre), np.abs(X).max(axis=0))] = np.inf
-    width = width**power
+    scaling = scale_features(X, weights)
+    centre, width = scaling.centre, np.where(scaling.varying, scaling.width, np.inf) ** power
     rows = (X - centre) / width
     root = np.sqrt(weights)[:, None]
     if rows.shape[1] <= len(rows):

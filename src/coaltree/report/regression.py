@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from coaltree._arrays import Bools, Floats, Ints
 from coaltree.regression.comparison import Comparison
 from coaltree.regression.fit import ProbitFit
+from coaltree.regression.kernel_ridge import MOST_ROWS
 from coaltree.regression.stacking import Stack
 from coaltree.report.blocks import code, facts, figure, note, reproduce, table, text, traces
 from coaltree.report.clustering import CITATIONS
 from coaltree.report.page import Block, Page
-
-if TYPE_CHECKING:
-    pass
-
 
 OURS = "coalescent"
 LEVEL = 0.9
@@ -437,7 +434,7 @@ def stack_blocks(stack: Stack, outcomes: tuple[str, ...]) -> list[Block]:
 
 def need_blocks(needs: Sequence[Mapping[str, str]], with_rows: bool) -> list[Block]:
     """What a table of new rows must contain, and whether the model holds rows of the old one."""
-    held = " The file holds up to 2 000 rows of the features, for the kernel regression." if with_rows else ""
+    held = f" The file holds up to {MOST_ROWS:,} rows of the features, for the kernel regression." if with_rows else ""
     return [
         text(f"The model is in model.npz.{held} It predicts the rows of a table with these columns, in any order:"),
         code("coaltree regress predict model.npz new.csv --out predicted.csv"),

@@ -14,23 +14,19 @@ from 0, with the Jacobian Π h'(t) = Π ψ'(t)/ψ'(h(t)).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 from scipy.special import wrightomega
 
 from coaltree._arrays import Floats
+from coaltree.inference.learning.latent import Augmentation
+from coaltree.inference.learning.start import Unknowns
 from coaltree.inference.moves.row_noise import SMALLEST_NOISE
 from coaltree.model.coalescent import log_prior
+from coaltree.model.covariance import CovarianceFamily
 from coaltree.model.slice import slice_step
 from coaltree.tree import Tree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from coaltree.inference.learning.latent import Augmentation
-    from coaltree.inference.learning.start import Unknowns
-    from coaltree.model.covariance import CovarianceFamily
 
 
 def stretch(times: Floats, turn: float, log_c: float) -> tuple[Floats, float]:
