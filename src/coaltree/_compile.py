@@ -94,5 +94,5 @@ def borrowing(function: F) -> F:
     each of the arrays of each NamedTuple and slice would take as long as the work of a small step. A function that does
     make an array is refused by the compiler, with all that it calls.
     """
-    compiled: F = _njit(**_INNER, _nrt=False)(function)
+    compiled: F = _njit(**_INNER, _nrt=False, forceinline=True)(function)
     return compiled

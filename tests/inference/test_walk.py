@@ -286,6 +286,17 @@ def test_searches_grow_until_they_find_the_old_edge():
 # ---- edges of the domain
 
 
+@pytest.mark.parametrize("n", [10, 20])
+def test_searches_of_small_tables_adapt_too(n):
+    # One sweep of so few rows has too few searches to judge by: outcomes add up over sweeps.
+    X = ct.sample_data(ct.sample_tree(n, random_state=seed(40)), 6, leaf_noise=0.05, random_state=seed(41))
+    walk = walk_over(X, 0.05)
+    for _ in range(60):
+        walk.sweep()
+        walk.adapt()
+    assert walk.most < 30  # of 48
+
+
 def test_ties_and_impossible_starts_are_left_at_once():
     n = 8
     X = ct.sample_data(ct.sample_tree(n, random_state=1), 2, random_state=2)

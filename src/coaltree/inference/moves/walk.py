@@ -64,6 +64,8 @@ RARELY, PAIRS_A_ROW = 0.2, 0.5
 # With more columns than this, a warm-up of some length begins with the likelihood raised to a power, as if there were
 # only this many, and reaches the full likelihood after this share of its sweeps.
 FREE_COLUMNS, FEWEST_HEATED, HEATED = 64, 50, 0.6
+# Searches to be counted before their outcomes decide anything.
+ENOUGH = 100
 # Weight of the last tree in the clock's merge times, in warm-up.
 FRESH = 0.2
 
@@ -295,13 +297,13 @@ class Walk:
         n = self.n_leaves
         self.expected = (1.0 - FRESH) * self.expected + FRESH * np.sort(self.state.time[n:-1])
         self.set_clock()
-        if self.counts[ANCHORED] >= 100:
+        if self.counts[ANCHORED] >= ENOUGH:  # small tables reach it in several sweeps
             missed = 1.0 - self.counts[FOUND] / self.counts[ANCHORED]
             factor = float(np.clip(math.sqrt(missed / (1.0 - self.wanted)), 0.8, 1.5))
             self.most = int(np.clip(round(self.most * factor), FEWEST_EDGES, MOST_EDGES))
             moved = self.counts[ELSEWHERE] / (self.counts[ANCHORED] + self.counts[SURROUNDED])
             self.n_pairs = round(PAIRS_A_ROW * n) if moved < RARELY else 0
-        self.counts[:] = 0
+            self.counts[:] = 0
 
     def cool(self, progress: float) -> None:
         """Raise the likelihood to a power that grows from FREE_COLUMNS / d to the final one as progress goes to 1."""
