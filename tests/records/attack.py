@@ -175,7 +175,8 @@ def attack_labels(tables, part, date, total, least):
         where = f"{part}, {row['outcome']}"
         cells = [row[f"{name}{date}"] for name in ("labels", "had it before", "censored")]
         solved += solved_parts(cells, total, where)
-        solved += [f"{where}: all but events" for n in {*as_range(row[f"events{date}"], 0)} if told([total - n])]
+        low, high = as_range(row[f"events{date}"], total)
+        solved += [f"{where}: all but events"] if told({total - n for n in range(low, high + 1)}) else []
         scores = [r for r in tables.get(f"scores-{part}", []) if r["outcome"] == row["outcome"]]
         areas = [r["auroc"] for r in scores if is_shown(r["auroc"])]
         events = row[f"events{date}"]
@@ -334,7 +335,7 @@ def attack_summary(tables, summary):
     solved = []
     parts = summary["auroc"] if "summary-external" not in tables else {"external": summary["auroc"]}
     for part, means in parts.items():
-        shown = {r["method"]: float(r["auroc"]) for r in tables[f"summary-{part.replace('_', '-')}"]}
+        shown = {r["method"]: float(r["auroc"]) for r in tables.get(f"summary-{part.replace('_', '-')}", [])}
         solved += [f"summary.json, {part}, {name}" for name, value in means.items() if value != shown[name]]
     return solved
 
@@ -361,6 +362,8 @@ def attack_page(text):
         head, *rows = table
         for row in rows:
             cells = dict(zip(head, row, strict=True))
+            if "median" in row[0]:  # of codes or days, not of patients
+                continue
             for name, cell in cells.items():
                 number = re.fullmatch(r"[\d,]+", cell.partition(" ")[0])
                 if COUNTED.search(name) and number and told([int(number[0].replace(",", ""))]):

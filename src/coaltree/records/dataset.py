@@ -207,9 +207,11 @@ def find_thresholds(config: StudyConfig, events: Events) -> list[tuple[str, Any]
     if config.index is not None:
         return index_periods(events, config.index, config.cohort)
     found: list[tuple[str, Any]] = []
-    for value in config.thresholds:
+    both_files = len(config.thresholds) == 2 and all(isinstance(value, Path) for value in config.thresholds)
+    for value, part in zip(config.thresholds, (", training", ", validation"), strict=False):
         if isinstance(value, Path):
-            found.append(("one date a subject", read_thresholds(value, config.cohort)))
+            name = "one date a subject" + (part if both_files else "")  # names tell cohorts apart in tables and files
+            found.append((name, read_thresholds(value, config.cohort)))
         else:
             found.append((str(value), value))
     return found

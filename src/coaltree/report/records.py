@@ -121,7 +121,8 @@ def methods_text(result: StudyResult) -> list[str]:
         f"{result.facts['bulk_ess']:.0f}). Baselines: {', '.join(map(method_name, study.model.baselines)) or 'none'}."
     )
     validation = (
-        f"{study.validation.n_folds}-fold cross-validation on the first threshold, folds stratified over all outcomes; "
+        f"{study.validation.n_folds}-fold cross-validation on the "
+        f"{'training cohort' if result.temporal is None else 'first threshold'}, folds stratified over all outcomes; "
         + (
             "validation by fitting to the whole first cohort and predicting the subjects that the data set holds out. "
             if result.facts.get("held_out")
@@ -354,12 +355,9 @@ def _people(result: StudyResult) -> str:
 
 def _summary(result: StudyResult) -> list[str]:
     sentences = []
-    validation = _titles(result)["temporal"].lower()
-    named = {"cross-validation": result.cross_validation, validation: result.temporal}
-    for name, comparison in named.items():
-        if comparison is None:
-            continue
-        level = result.config.validation.level
+    level = result.config.validation.level
+    for key, comparison in result.comparisons().items():
+        name = _titles(result)[key].lower()
         means = {row["method"]: row for row in summary_rows(comparison, level)}
         if not means:
             sentences.append(f"{WHY_WITHHELD}, which in {name} is all of them.")
@@ -385,10 +383,15 @@ def _summary(result: StudyResult) -> list[str]:
         low, high = result.curves.mean[0, -1], result.curves.mean[-1, -1]
         if low == low and high == high:
             sentences.append(
-                f"In the last cohort the quarter with the highest risk costs {high:,.0f} on average over the horizon, "
-                f"the quarter with the lowest {low:,.0f}."
+                f"In the {_cost_cohort(result)} the quarter with the highest risk costs {high:,.0f} on average over "
+                f"the horizon, the quarter with the lowest {low:,.0f}."
             )
     return sentences
+
+
+def _cost_cohort(result: StudyResult) -> str:
+    """Name the subjects whose cost is drawn; without a second cohort they are those the model was fitted to."""
+    return "last cohort" if result.temporal is not None else "training cohort (the model was fitted to these subjects)"
 
 
 def _warnings(result: StudyResult) -> list[Any]:
@@ -474,8 +477,9 @@ def _tree_caption(result: StudyResult) -> str:
 def _cost_blocks(result: StudyResult, figures: dict[str, Figure]) -> list[Any]:
     blocks: list[Any] = []
     if "cost" in figures and result.curves is not None:
+        node = result.node_name(result.separation.best)  # type: ignore[union-attr]
         caption = (
-            f"Subjects of the last cohort by quarters of the risk of {result.node_name(result.separation.best)}. "  # type: ignore[union-attr]
+            f"Subjects of the {_cost_cohort(result)}, by quarters of the risk of {node}. "
             f"Bands: {result.curves.level:.0%} pointwise bootstrap intervals, {result.curves.n_resamples} resamples."
         )
         blocks.append(figure(figures["cost"], "Mean cumulative cost by quarters of risk.", caption))
