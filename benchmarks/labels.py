@@ -35,6 +35,8 @@ HALVES = {"development": DEVELOPMENT, "held-out": HELD_OUT}
 OURS = ("coaltree", "coaltree, greedy")
 SETTINGS = {
     "default": {},
+    "spherical": {"covariance": "spherical"},
+    "shrunk": {"covariance": "shrunk"},
     "robust": {"leaf_noise": "robust"},
     "columns": {"columns": "auto"},
     "auto": {"covariance": "auto", "leaf_noise": "auto"},

@@ -352,7 +352,9 @@ def labelled(folder: Path, names: tuple[str, ...], covariance: str | None, most:
         frame = frame.keep(column for column in frame.columns if len(np.unique(column.known)) > 1)
         k = len(np.unique(classes))
         started = time.process_time()
-        model = ct.CoalescentClustering(covariance, n_clusters=k, columns="auto", random_state=0, **how).fit(frame)
+        model = ct.CoalescentClustering(covariance=covariance, n_clusters=k, columns="auto", random_state=0, **how).fit(
+            frame
+        )
         seconds = time.process_time() - started
         found = {"coaltree": model.labels_, **peers(frame, k)}
         row = []
@@ -464,7 +466,9 @@ def hidden_entries(folder: Path, names: tuple[str, ...], covariance: str | None,
 def filled_by_tree(holes: Frame, covariance: str | None) -> np.ndarray:
     """The best guess by what it is scored by: the likeliest level, the mean of a number."""
     guessed = guess_columns(holes)
-    model = ct.CoalescentClustering(covariance, n_clusters=2, columns=guessed, random_state=0, **SHORT).fit(holes)
+    model = ct.CoalescentClustering(covariance=covariance, n_clusters=2, columns=guessed, random_state=0, **SHORT).fit(
+        holes
+    )
     expected = model.mixed_.expect(model.posterior_, model.covariances_, model.leaf_noises_)
     out = holes.matrix()
     for k, each in expected.items():

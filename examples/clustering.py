@@ -12,8 +12,8 @@ fourth wine is fitted, which leaves the others for checking.
 # %%
 # Units first
 # -----------
-# Alcohol is in per cent, proline in the hundreds. One variance for all columns (``"spherical"``, the default) compares
-# columns as they come, so bring them to a common scale unless they have a common unit. Put the scaling into a pipeline
+# Alcohol is in per cent, proline in the hundreds. The default covariance is, or is shrunk towards, one variance for all
+# columns, so bring them to a common scale unless they have a common unit. Put the scaling into a pipeline
 # and it will be applied to new rows as well.
 
 import numpy as np
@@ -58,10 +58,10 @@ scaled = pipeline[:-1].transform(train)
 # %%
 # The data beside the tree
 # ------------------------
-# Rows are in the order of the leaves, columns are standardised. Dots on the tree are clades with a probability of at
-# least one half, darker for more.
+# Rows are in the order of the leaves, columns are standardised. Dots on the tree are clades with an expected overlap of
+# at least one half, darker for more.
 
-support = model.posterior_.clade_support(model.tree_)
+support = model.posterior_.expected_overlap(model.tree_)
 ax = plot_heatmap(
     model.tree_,
     scaled,

@@ -36,14 +36,14 @@ print(f"variance a unit of time: {learned.covariance[0, 0]:.2f} (2.0 was simulat
 print(f"leaf noise: {learned.leaf_noise[0]:.3f} (0.010 was simulated)")
 
 # %%
-# Support for each branch
-# -----------------------
-# ``clade_support`` takes any tree over the same leaves. Merge heights of average linkage are distances and not times
+# How certain is each branch
+# --------------------------
+# ``expected_overlap`` takes any tree over the same leaves. Merge heights of average linkage are distances and not times
 # of our clock, but clades are clades.
 
-support = posterior.clade_support(average)
+support = posterior.expected_overlap(average)
 print(
-    f"clades of average linkage with support under one half: {np.sum(support < 0.5)} of {len(support)}"
+    f"clades of average linkage with an expected overlap under one half: {np.sum(support < 0.5)} of {len(support)}"
 )
 ax = plot_dendrogram(average, support=support, min_support_shown=0.0, orientation="top")
 ax.set_title("Average linkage, with the posterior probability of each clade")

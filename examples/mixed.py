@@ -3,7 +3,7 @@ A mixed table from start to end
 ===============================
 
 Tables that people keep have numbers, grades, yes and no, names, gaps and errors. This guide takes one from a file to a
-tree with supports, says what was made of each column, and fills the gaps.
+tree with expected overlaps, says what was made of each column, and fills the gaps.
 """
 
 # %%
@@ -49,9 +49,9 @@ print(*model.column_notes_, sep="\n")
 # %%
 # The tree
 # --------
-# Dark dots are clades that most of the posterior has.
+# Dark dots are clades that most draws have, up to a few rows.
 
-support = model.posterior_.clade_support(model.tree_)
+support = model.posterior_.expected_overlap(model.tree_)
 ax = plot_dendrogram(model.tree_, support=support, max_tips=40)
 ax.set_title("120 patients, by columns of every kind")
 

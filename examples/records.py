@@ -81,7 +81,7 @@ import pandas as pd
 
 model = ct.CoalescentProbit(n_iter=250, burn_in=100, n_chains=1, random_state=0)
 model.fit(X, pd.DataFrame(Y, columns=names))
-support = model.posterior_.clade_support(model.tree_)
+support = model.posterior_.expected_overlap(model.tree_)
 ax = plot_outcome_tree(
     model.tree_,
     model.coef_,

@@ -72,7 +72,7 @@ for name in ("r_hat", "bulk_ess", "acceptance"):
 
 draws = model.fit_.coef_draws.reshape(-1, 9, 10)
 low, high = np.quantile(draws, [0.025, 0.975], axis=0)
-support = model.posterior_.clade_support(model.tree_)
+support = model.posterior_.expected_overlap(model.tree_)
 ax = plot_outcome_tree(
     model.tree_,
     model.coef_,

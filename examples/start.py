@@ -40,18 +40,18 @@ print(model.posterior_)
 # The result is not one tree but a posterior: two hundred trees, drawn by two Markov chains. One tree made of
 # all of them stands for the rest, as ``tree_``.
 #
-# The dots below are clades. The number beside a dot is the probability, in per cent, that exactly these flowers form a
-# branch of the true tree; clades below one half have no dot. Bars are 90 % intervals of the merge times.
+# The dots below are clades. The number beside a dot is the expected overlap, in per cent, of these flowers with the
+# most similar branch of the true tree; clades below one half have no dot. Bars are 90 % intervals of merge times.
 
 tree, posterior = model.tree_, model.posterior_
-support = posterior.clade_support(tree)
+overlap = posterior.expected_overlap(tree)
 ax = plot_dendrogram(
     tree,
-    support=support,
+    support=overlap,
     intervals=posterior.time_intervals(tree),
     n_clusters=model.n_clusters_,
 )
-ax.set_title("Iris: a tree with the probability of each clade")
+ax.set_title("Iris: a tree that says how certain each clade is")
 
 # %%
 # Many trees at once
@@ -67,7 +67,8 @@ ax.set_title("Iris: all sampled trees")
 # --------
 # We did not say how many clusters we want. ``cluster_scores_`` holds, for each number, how much earlier rows merge with
 # their own cluster than with the nearest other one, over all draws; the entry for one cluster is the score that the
-# others must reach, and of several numbers that are about as good the smallest is taken. Outliers have the label −1.
+# others must reach. The highest score decides; ``n_clusters_alternatives_`` are other numbers that are about as good.
+# Outliers have the label −1.
 
 print(
     model.n_clusters_,
@@ -101,7 +102,7 @@ print(model.score_samples(new).round(1))
 # without pickle.
 
 print(tree.to_linkage().shape)
-print(tree.to_newick(support=support, digits=3)[:90], "…")
+print(tree.to_newick(support=overlap, digits=3)[:90], "…")
 
 # %%
 # Is it enough?
@@ -121,12 +122,12 @@ axes = plot_traces(model.trace_, burn_in=model.warmup_)
 axes[0].figure.suptitle("Traces of the learned quantities")
 
 # %%
-# *Fit again with another seed*, and compare the supports of the same tree. If they differ by more than you can accept,
+# *Fit again with another seed*, and compare the overlaps of the same tree. If they differ by more than you can accept,
 # ask for more draws (``n_draws``).
 
 again = ct.CoalescentClustering(random_state=1).fit(X)
-difference = np.abs(again.posterior_.clade_support(tree) - support)
-print(f"largest difference of a support between two seeds: {difference.max():.2f}")
+difference = np.abs(again.posterior_.expected_overlap(tree) - overlap)
+print(f"largest difference of an overlap between two seeds: {difference.max():.2f}")
 
 # %%
 # Where next

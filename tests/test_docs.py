@@ -90,7 +90,8 @@ def test_the_first_page_names_every_extra():
 @pytest.mark.parametrize("name", sorted(name for name in PAGES if (DOCS / f"{name}.md").exists()))
 def test_links_of_a_page_lead_somewhere(name):
     anchors = {
-        page: set(map(slug, re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE))) for page, text in PAGES.items()
+        page: {*map(slug, re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)), *re.findall(r"^\((.+)\)=$", text, re.M)}
+        for page, text in PAGES.items()
     }
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(PAGES[name])):
         if target.startswith("repo:"):
@@ -162,18 +163,6 @@ def test_no_page_asks_for_the_network():
 # ---- code
 
 
-@pytest.mark.slow
-@pytest.mark.ci
-@pytest.mark.parametrize(
-    ("page", "number"),
-    [(page, i) for page, text in sorted(PAGES.items()) for i in range(len(blocks("python", text)))],
-)
-def test_python_block_runs(page, number, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MPLBACKEND", "agg")
-    exec(compile(blocks("python", PAGES[page])[number], f"{page}.md", "exec"), {"__name__": "docs"})
-
-
 EXAMPLES_IN_SOURCE = sorted(
     path.relative_to(REPOSITORY / "src").with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
     for path in (REPOSITORY / "src").rglob("*.py")
@@ -198,7 +187,18 @@ def test_example_of_a_page_runs(tmp_path, monkeypatch):
 
 
 def test_code_is_in_blocks_that_are_checked():
-    known = {"python", "sh", "text", "{toctree}", "{image}", "{benchmark}", "{command}", "{written}", "{inside}"}
+    known = {
+        "python",
+        "sh",
+        "toml",
+        "text",
+        "{toctree}",
+        "{image}",
+        "{benchmark}",
+        "{command}",
+        "{written}",
+        "{inside}",
+    }
     for page, text in PAGES.items():
         assert {kind for kind, _, _ in FENCE.findall(text)} <= known, page
         assert ">>>" not in text, page

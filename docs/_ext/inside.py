@@ -75,11 +75,11 @@ class Module(NamedTuple):
 
 
 def read_modules(source: Path = SOURCE) -> list[Module]:
-    """Return every module of the package but its `__init__.py`, which only gathers the public names."""
+    """Return every module of the package but `__init__.py` and `__main__.py`, which only gather and call."""
     found = []
     for file in sorted(source.rglob("*.py")):
         parts = file.relative_to(source).with_suffix("").parts
-        if parts == ("__init__",):
+        if parts in (("__init__",), ("__main__",)):
             continue
         code = file.read_text(encoding="utf-8")
         tree = ast.parse(code)

@@ -12,13 +12,16 @@ contain a digest of all these sources, and an upgrade or an edit starts a new ca
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.core import event
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -96,3 +99,32 @@ def borrowing(function: F) -> F:
     """
     compiled: F = _njit(**_INNER, _nrt=False, forceinline=True)(function)
     return compiled
+
+
+class _Announcer(event.Listener):
+    """Say once in a process that kernels are being compiled; what is loaded from the cache makes no such event."""
+
+    done = False
+
+    def on_start(self, event: Any) -> None:
+        """Begin to compile."""
+        if not _Announcer.done:
+            _Announcer.done = True
+            print(
+                "Compiling numerical kernels, once for this version: half a minute or so. Later runs load them.",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def on_end(self, event: Any) -> None:
+        """Have compiled: nothing to say."""
+
+
+@contextmanager
+def compiling_aloud(aloud: bool = True) -> Iterator[None]:
+    """Announce in the terminal that kernels are compiled, if any have to be within the block."""
+    if not aloud:
+        yield
+        return
+    with event.install_listener("numba:compile", _Announcer()):
+        yield

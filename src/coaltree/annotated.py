@@ -40,4 +40,4 @@ def table_of(data: Any, representation: str | None = None) -> tuple[Frame, str]:
         values, names = np.asarray(matrix, dtype=np.float64), list(map(str, data.var_names))
         told = f"Clustered by X, {len(names)} variables."
     columns = tuple(Column(name, NUMBER, values[:, j].copy()) for j, name in enumerate(names))
-    return Frame(columns, len(values), tuple(map(str, data.obs_names))), told
+    return Frame(columns, len(values), tuple(map(str, data.obs_names)), representation is not None), told

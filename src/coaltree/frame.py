@@ -25,6 +25,7 @@ __all__ = [
     "Frame",
     "as_frame",
     "is_mixed",
+    "names_of",
     "read_column",
 ]
 
@@ -59,6 +60,7 @@ class Frame(NamedTuple):
     columns: tuple[Column, ...]
     n_rows: int
     ids: tuple[str, ...] | None = None
+    one_unit: bool = False  # numbers of one unit, such as principal components, to be taken as they are
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,7 +81,7 @@ class Frame(NamedTuple):
         """Return some of the rows."""
         ids = None if self.ids is None else tuple(self.ids[i] for i in index)
         columns = tuple(column._replace(values=column.values[index]) for column in self.columns)
-        return Frame(columns, len(index), ids)
+        return Frame(columns, len(index), ids, self.one_unit)
 
 
 def from_parsed(name: str, parsed: Parsed) -> Column:
@@ -102,7 +104,7 @@ def is_mixed(X: Any) -> bool:
 def as_frame(X: Any) -> Frame:
     """Return a DataFrame of pandas or polars, an array of numbers or a `Frame` in the one form.
 
-    An index of texts gives the names of the rows.
+    An index of texts or whole numbers gives the names of the rows.
     """
     if isinstance(X, Frame):
         return X
@@ -124,9 +126,18 @@ def _from_pandas(X: Any) -> Frame:
         repeated = sorted({name for name in names if names.count(name) > 1})
         raise InputError(f"X has columns of the same name: {', '.join(map(repr, repeated))}. Rename them.")
     columns = [read_column(name, X.iloc[:, j]) for j, name in enumerate(names)]
-    index = X.index
-    texts = len(index) > 0 and all(isinstance(label, str) for label in index)
-    return Frame(tuple(columns), len(X), tuple(index) if texts else None)
+    return Frame(tuple(columns), len(X), names_of(X.index))
+
+
+def names_of(index: Any) -> tuple[str, ...] | None:
+    """Labels of rows as their names, if distinct and texts or whole numbers other than 0, 1, 2, …; else None."""
+    labels = list(index)
+    whole = all(isinstance(label, int | np.integer) and not isinstance(label, bool) for label in labels)
+    if not labels or not (whole or all(isinstance(label, str) for label in labels)):
+        return None
+    if whole and labels == list(range(len(labels))):  # positions, which pandas gives to rows that have no names
+        return None
+    return tuple(map(str, labels)) if len(set(labels)) == len(labels) else None
 
 
 def read_column(name: str, values: Any) -> Column:

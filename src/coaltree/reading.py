@@ -20,6 +20,7 @@ from coaltree._arrays import Floats
 from coaltree.cells import NUMBER
 from coaltree.errors import TableError
 from coaltree.frame import Column, Frame, as_frame, from_parsed, listed
+from coaltree.rows import restored
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".tab", ".txt")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet", ".pq", ".feather", ".xlsx", ".h5ad", ".npy")
@@ -180,7 +181,7 @@ def _read_text(path: Path, header: bool | None) -> Raw:
     delimiter = _delimiter(path, content)
     try:
         reader = csv.reader(io.StringIO(content, newline=""), delimiter=delimiter, strict=True)
-        lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
+        lines = [(reader.line_num, [restored(cell.strip()) for cell in row]) for row in reader]
     except csv.Error as error:
         raise TableError(f"{path} is not a readable table: {error}. Check its quotation marks.") from error
     # Empty lines before the table and after it are no rows; between others they are, so that no row changes its place.
@@ -226,7 +227,8 @@ def _delimiter(path: Path, content: str) -> str:
 
 def _read_npy(path: Path) -> Raw:
     try:
-        array = storage.decode(path.read_bytes())
+        with path.open("rb") as stream:
+            array = storage.decode(stream, path.stat().st_size)
     except ValueError as error:
         raise TableError(f"{path} is not a numpy array of numbers: {error}.") from error
     if array.ndim != 2 or array.dtype.kind not in "iufb":

@@ -8,17 +8,17 @@ array must be exactly as large as its bytes, and every fault is a ValueError tha
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import io
 import json
 import math
 import os
 import secrets
 import warnings
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,31 +27,44 @@ from coaltree.errors import InputError
 from coaltree.memory import available_memory
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_PIECE = 1 << 20  # bytes read at a time
 
 
-def decode(data: bytes) -> npt.NDArray[Any]:
-    """Return the array in an .npy file given as bytes; ValueError if it is not one, or holds Python objects."""
-    stream = io.BytesIO(data)
+def decode(stream: IO[bytes], size: int) -> npt.NDArray[Any]:
+    """Return the array in an .npy file of `size` bytes; ValueError if it is not one, or holds Python objects.
+
+    The bytes are read into the array piece by piece: nothing is held twice.
+    """
     try:
         with warnings.catch_warnings(action="error"):
-            shape, fortran_order, dtype = _HEADERS[np.lib.format.read_magic(stream)](stream)
+            version = np.lib.format.read_magic(stream)
+            shape, fortran_order, dtype = _HEADERS[version](stream)
     except Exception as error:  # numpy evaluates the header as a literal, which fails in many ways
         raise InputError("it has no header of a numpy array") from error
     if dtype.hasobject:
         raise InputError("it holds Python objects, which are never read")
-    body = memoryview(data)[stream.tell() :]
-    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(body):
-        raise InputError(f"it has {len(body)} bytes and its shape {shape} of type {dtype} needs another number")
+    body = size - stream.tell()
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != body:
+        raise InputError(f"it has {body} bytes and its shape {shape} of type {dtype} needs another number")
+    raw = bytearray(body)
     try:
-        return np.ndarray(shape, dtype, body, order="F" if fortran_order else "C").copy()
+        array: npt.NDArray[Any] = np.ndarray(shape, dtype, raw, order="F" if fortran_order else "C")
     except (ValueError, TypeError) as error:  # more dimensions than numpy has, or elements of no size
         raise InputError(f"its shape {shape} of type {dtype} is not that of an array") from error
+    for first in range(0, body, _PIECE):
+        piece = stream.read(min(_PIECE, body - first))
+        if len(piece) != min(_PIECE, body - first):
+            raise InputError(f"it ends before its {body} bytes")
+        raw[first : first + len(piece)] = piece
+    stream.read(1)  # at its end an archive compares the checksum of the member
+    return array
 
 
 POSTERIOR = "coaltree.TreePosterior"
 FORMAT_VERSION = 1
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+Chain = TypeVar("Chain")
 
 _HEADER = "header"
 _CHECKSUM = "sha256"
@@ -76,12 +89,16 @@ def write(path: str | os.PathLike[str], arrays: Arrays, texts: Mapping[str, Any]
         draft.unlink(missing_ok=True)
 
 
-def read(path: str | os.PathLike[str], kind: str = POSTERIOR) -> dict[str, Any]:
-    """Return the arrays and JSON values of a file of this kind written by `write`, by name."""
+def read(path: str | os.PathLike[str], kind: str = POSTERIOR, held: float = 2.0) -> dict[str, Any]:
+    """Return the arrays and JSON values of a file of this kind written by `write`, by name.
+
+    Arrays that would not fit into memory are refused: they are needed `held` times, once as they are read here and
+    then in what the caller makes of them.
+    """
     name = os.fspath(path)
-    data = Path(path).read_bytes()  # what fails from here on is the contents, not the disk
     try:
-        contents = _unpack(data)
+        with open(path, "rb") as file:
+            contents = _unpack(file, held)
         header = json.loads(_decode(contents[_HEADER]))
         found, version = header.pop("format"), header.pop("format_version")
         if found != kind:
@@ -90,6 +107,8 @@ def read(path: str | os.PathLike[str], kind: str = POSTERIOR) -> dict[str, Any]:
         if type(version) is not int:
             raise InputError(f"its format version is {version!r}")
     except Exception as error:  # damaged archives fail in many ways: zipfile, its decompressors, json
+        if isinstance(error, OSError) and error.filename is not None:
+            raise  # the disk, not the contents
         raise InputError(
             f"{name} is not a readable {kind} file ({error}): it is damaged or was not written by coaltree as such."
         ) from error
@@ -103,6 +122,23 @@ def read(path: str | os.PathLike[str], kind: str = POSTERIOR) -> dict[str, Any]:
     return {**contents, **header}
 
 
+@contextlib.contextmanager
+def decoding(
+    path: str | os.PathLike[str], what: str, fix: str = "It was altered, or is of another version: save it again."
+) -> Iterator[None]:
+    """Surround what makes an object of a file's parts: whatever fails is an error that names the file and the fix.
+
+    A right checksum does not say that the parts are there, and of the types, shapes and values that they should have.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:  # parts that are not what they should be fail in as many ways as there are operations
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        raise InputError(f"{os.fspath(path)} does not hold a valid {what}: {reason.rstrip('.')}. {fix}") from error
+
+
 def write_chains(path: str | os.PathLike[str], chains: Iterable[tuple[Arrays, Any]], run: str, kind: str) -> None:
     """Write the arrays and JSON value of every chain of a run, whole or not at all; `run` identifies the run."""
     arrays: dict[str, npt.NDArray[Any]] = {}
@@ -113,15 +149,26 @@ def write_chains(path: str | os.PathLike[str], chains: Iterable[tuple[Arrays, An
     write(path, arrays, {"run": run, "chains": headers}, kind)
 
 
-def read_chains(path: str | os.PathLike[str], run: str, kind: str) -> list[tuple[dict[str, npt.NDArray[Any]], Any]]:
-    """Return what `write_chains` wrote; ValueError if the file is damaged or from another run."""
+def read_chains(
+    path: str | os.PathLike[str],
+    run: str,
+    kind: str,
+    chains: Sequence[Chain],
+    unpack: Callable[[Chain, dict[str, npt.NDArray[Any]], Any], None],
+) -> None:
+    """Bring chains to what `write_chains` wrote of them, each by `unpack(chain, arrays, value)`.
+
+    ValueError if the file is damaged or from another run.
+    """
     parts = read(path, kind)
     if parts.get("run") != run:
         raise InputError(
             f"checkpoint {os.fspath(path)} belongs to a run with other data, settings or random_state, or of an "
             "earlier version, which drew otherwise. Delete it, or pass another path."
         )
-    return [(below(parts, f"{number}."), header) for number, header in enumerate(parts["chains"])]
+    with decoding(path, "checkpoint", "Delete it, or pass another path."):
+        for number, (chain, header) in enumerate(zip(chains, parts["chains"], strict=True)):
+            unpack(chain, below(parts, f"{number}."), header)
 
 
 def below(parts: Mapping[str, Any], prefix: str) -> dict[str, Any]:
@@ -159,13 +206,19 @@ def _pack(file: BinaryIO, contents: Arrays) -> None:
                 np.lib.format.write_array(part, np.asarray(array), allow_pickle=False)
 
 
-def _unpack(data: bytes) -> dict[str, npt.NDArray[Any]]:
+def _unpack(file: BinaryIO, held: float) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of an archive by name, each checked against the archive's checksum."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        needed, available = sum(part.file_size for part in archive.infolist()), available_memory()
+    with zipfile.ZipFile(file) as archive:
+        parts = archive.infolist()
+        needed = held * sum(part.file_size for part in parts)
+        available = available_memory()
         if available is not None and needed > available:
-            raise InputError(f"its arrays claim {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free")
-        return {part.filename.removesuffix(".npy"): decode(archive.read(part)) for part in archive.infolist()}
+            raise InputError(f"reading its arrays takes {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free")
+        found = {}
+        for part in parts:
+            with archive.open(part) as stream:
+                found[part.filename.removesuffix(".npy")] = decode(stream, part.file_size)
+        return found
 
 
 def _digest(contents: Arrays) -> str:

@@ -123,6 +123,10 @@ class Tree:
         """Return a drawing order of the leaves, shape (n,), in which every clade is contiguous."""
         return self._layout.order.copy()
 
+    def spans(self) -> tuple[Ints, Ints]:
+        """Return where each node's leaves begin in `leaf_order()` and how many they are, both of shape (2n−1,)."""
+        return self._layout.start.copy(), self._layout.size.copy()
+
     # ---- clades and distances
 
     def clades(self) -> Bools:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from coaltree._arrays import Floats
 from coaltree.errors import InputError, InputTypeError
@@ -48,6 +49,26 @@ def check_array(value: Any, name: str, ndim: int, missing: bool = False) -> Floa
             f"{'' if missing else 'NaN or '}infinite, the first at [{where}]. Remove or impute them."
         )
     return array
+
+
+def check_part(
+    value: Any, name: str, shape: tuple[int | None, ...], kinds: str = "f", finite: bool = True
+) -> npt.NDArray[Any]:
+    """Return an array from a file if it is of this shape (None: of any length), of one of these kinds, and finite.
+
+    Kinds are numpy's letters. Numbers are as kernels take them: in the machine's byte order, floats of 4 or 8 bytes.
+    """
+    if not isinstance(value, np.ndarray):
+        raise InputTypeError(f"{name} must be an array, got {type(value).__name__}.")
+    if len(shape) != value.ndim or any(n not in (None, m) for n, m in zip(shape, value.shape, strict=True)):
+        wanted = ", ".join("any" if n is None else str(n) for n in shape)
+        raise InputError(f"{name} must have shape ({wanted}), got {value.shape}.")
+    odd = value.dtype.kind == "f" and value.dtype.itemsize not in (4, 8)
+    if value.dtype.kind not in kinds or not value.dtype.isnative or odd:
+        raise InputTypeError(f"{name} must be an array of kind {kinds!r}, got {value.dtype}.")
+    if finite and value.dtype.kind == "f" and not np.isfinite(value).all():
+        raise InputError(f"{name} must be finite.")
+    return value
 
 
 def check_data(X: Any, missing: bool = False) -> Floats:

@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
@@ -133,6 +134,14 @@ def spark_table(hospital):
     session.stop()
 
 
+def contents(file):
+    """The bytes of a file, those of an archive unpacked."""
+    if file.suffix != ".npz":
+        return file.read_bytes()
+    with zipfile.ZipFile(file) as archive:
+        return b"".join(map(archive.read, archive.namelist())).replace(b"\0", b"")  # texts have four bytes a letter
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("threshold", "cost", "splits", "engine"), list(as_parameters()))
 def test_a_study_ends_with_its_report(hospital, request, tmp_path, threshold, cost, splits, engine):
@@ -157,6 +166,8 @@ def test_a_study_ends_with_its_report(hospital, request, tmp_path, threshold, co
     assert ("scores-temporal.csv" in files) == ("attrition-2.csv" in files) == validated
     assert ("nodes.csv" in files) == (cost != "none")
     assert attack(out) == []
+    for file in out.iterdir():  # no folder of this machine is named in what is shared
+        assert str(folder).encode() not in contents(file), file
 
     page = (out / "report.html").read_text()
     for text, expected in (

@@ -9,6 +9,7 @@ import shlex
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.spatial.distance import cdist
 from typer.testing import CliRunner
 
 import coaltree as ct
@@ -99,7 +100,7 @@ def test_files_agree_with_each_other(run, summary):
     tree, support = formats.newick_with_support((out / "tree.nwk").read_text(encoding="utf-8"), names=post.names)
     assert post.names[0] == NASTY
     np.testing.assert_allclose(tree.cophenetic(), make_hierarchy(post).tree.cophenetic(), rtol=1e-5)
-    np.testing.assert_allclose(support, post.clade_support(tree), atol=1e-5)
+    np.testing.assert_allclose(support, post.transfer_support(tree), atol=1e-5)
     trees, weights = formats.nexus_with_weights((out / "posterior.nex").read_text(encoding="utf-8"))
     np.testing.assert_allclose(weights, post.weights)
     np.testing.assert_allclose(trees[1].cophenetic(), post[1].cophenetic(), rtol=1e-4)
@@ -110,13 +111,24 @@ def test_files_agree_with_each_other(run, summary):
     linkage = read_csv(out / "linkage.csv")
     Z = [[float(row[key]) for key in ("left", "right", "time", "size")] for row in linkage]
     assert ct.Tree.from_linkage(Z, names=post.names) == make_hierarchy(post).tree
-    errors = [float(row["support_error"]) for row in linkage]
-    np.testing.assert_allclose(errors, post.support_error(make_hierarchy(post).tree), atol=1e-4)
+    shown = make_hierarchy(post).tree
+    for name, values in (
+        ("expected_overlap", post.expected_overlap(shown)),
+        ("expected_overlap_error", post.overlap_error(shown)),
+        ("exact_support", post.clade_support(shown)),
+    ):
+        np.testing.assert_allclose([float(row[name]) for row in linkage], values, atol=1e-4)
+    for row in linkage:
+        assert float(row["time_low"]) <= float(row["time"]) <= float(row["time_high"])
     labels = read_csv(out / "labels.csv")
     assert [row["id"] for row in labels] == list(post.names)
     found = np.array([int(row["cluster"]) for row in labels])
-    np.testing.assert_array_equal(found - 1, make_hierarchy(post).cut(summary["n_clusters"]))
-    np.testing.assert_array_equal(found, 1 + np.arange(N) % 2)  # the two clouds
+    np.testing.assert_array_equal(found, make_hierarchy(post).cut(summary["n_clusters"]))
+    np.testing.assert_array_equal(found, np.arange(N) % 2)  # the two clouds
+    overlap = [each["expected_overlap"] for each in summary["clusters"]]
+    np.testing.assert_allclose(overlap, post.expected_overlap(found))
+    shown = [float(row["cluster_expected_overlap"]) for row in labels]
+    np.testing.assert_allclose(shown, np.array(overlap)[found], atol=1e-4)
     with np.load(out / "coclustering.npz", allow_pickle=False) as stored:
         np.testing.assert_allclose(stored["probability"], post.coclustering(2), atol=1e-6)
         assert stored["ids"].tolist() == list(post.names)
@@ -151,7 +163,7 @@ def test_options_reach_the_fit(tmp_path):
     write_table(tmp_path / "t.csv")
     result = invoke(
         "cluster", tmp_path / "t.csv", "--out", tmp_path / "out", "--features", "x,y", "--n-clusters", 3,
-        "--no-standardise", "--covariance", "diagonal", "--leaf-noise", "0.01", "--chains", 3, *QUICK,
+        "--scale", "none", "--covariance", "diagonal", "--leaf-noise", "0.01", "--chains", 3, *QUICK,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
@@ -161,7 +173,7 @@ def test_options_reach_the_fit(tmp_path):
     assert summary["parameters"]["covariance"] == "diagonal"
     first, second = summary["variances"]
     assert second > 1e4 * first  # in the columns' own units
-    assert "--no-standardise" in summary["command_line"]
+    assert "--scale none" in summary["command_line"]
     assert summary["parameters"]["n_chains"] == 3
 
 
@@ -270,14 +282,14 @@ def test_greedy_tree_of_an_incomplete_table(tmp_path):
         (tmp_path / "out" / name).read_text() for name in ("report.html", "tree.nwk", "tree.nex")
     )
     assert "There is one tree only" in report
-    assert "no supports: one greedy tree" in report
+    assert "not known: one greedy tree" in report
     assert "Who belongs together" not in report  # one tree has no probabilities
     _, support = formats.newick_with_support(newick)
     assert np.isnan(support).all()
     assert "posterior=" not in annotated
     rows = read_csv(tmp_path / "out" / "linkage.csv")
     assert len(rows) == 19
-    assert {row[key] for row in rows for key in ("support", "support_error", "time_low", "time_high")} == {""}
+    assert {row[key] for row in rows for key in ("expected_overlap", "exact_support", "time_low", "time_high")} == {""}
 
 
 def test_many_rows_have_files_of_a_bounded_size(tmp_path, monkeypatch):
@@ -306,8 +318,8 @@ def test_an_interrupt_is_told_everywhere(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "SECONDS_A_BLOCK", 0.0)
     original = running._rounds
 
-    def interrupted(chains, n_iter, progress):
-        for number, _ in enumerate(original(chains, n_iter, progress)):
+    def interrupted(*given):
+        for number, _ in enumerate(original(*given)):
             if number == 25:
                 raise KeyboardInterrupt
             yield
@@ -344,7 +356,7 @@ def test_the_fit_is_the_estimator_s(tmp_path):
     X = np.random.default_rng(0).normal(size=(30, 2)) + 6.0 * (np.arange(30) % 2)[:, None]
     names = tuple(f"row {i}" for i in range(30))
     frame = pd.DataFrame(X, index=names, columns=["x", "y"])
-    found = ct.results.cluster(frame, tmp_path / "python", n_draws=20, warmup=20, standardise=False)
+    found = ct.results.cluster(frame, tmp_path / "python", n_draws=20, warmup=20, scale="none")
     model = ct.CoalescentClustering(n_draws=20, warmup=20, random_state=0).fit(X)
     fitted = found.model
     assert fitted.posterior_.names == fitted.tree_.names == names
@@ -354,10 +366,73 @@ def test_the_fit_is_the_estimator_s(tmp_path):
     np.testing.assert_array_equal(fitted.compact_covariance_, model.compact_covariance_)
     frame.to_csv(tmp_path / "t.csv")
     assert (
-        invoke("cluster", tmp_path / "t.csv", "--out", tmp_path / "command", *QUICK, "--no-standardise").exit_code == 0
+        invoke("cluster", tmp_path / "t.csv", "--out", tmp_path / "command", *QUICK, "--scale", "none").exit_code == 0
     )
     for name in set(MEANING) - {"report.html", "summary.json"}:  # these say where the table was
         assert (tmp_path / "python" / name).read_bytes() == (tmp_path / "command" / name).read_bytes(), name
+
+
+def test_distances_from_a_file(tmp_path):
+    """Plain distances give the trees of the table they are of; their squares, taken for plain ones, are noticed."""
+    X = np.random.default_rng(0).normal(size=(20, 2)) + 6.0 * (np.arange(20) % 2)[:, None]
+    names = [f"row {i}" for i in range(20)]
+    # One iteration: searches for places meet ties, which rounding errors break in different ways.
+    one = {"n_draws": 1, "warmup": 0, "n_chains": 1}
+    table = ct.CoalescentClustering(**one, random_state=0).fit(X)
+    for power, metric in ((1, "precomputed"), (2, "precomputed_squared")):
+        path = tmp_path / f"{metric}.csv"
+        pd.DataFrame(cdist(X, X) ** power, names, names).to_csv(path)
+        how = ("--metric", metric, "--draws", 1, "--warmup", 0, "--chains", 1)
+        result = invoke("cluster", path, "--out", tmp_path / metric, *how)
+        assert result.exit_code == 0, result.output
+        assert "The table holds distances" in result.output
+        post = ct.TreePosterior.load(tmp_path / metric / "posterior.npz")
+        assert post.names == tuple(names)
+        np.testing.assert_allclose(post.times, table.posterior_.times, rtol=1e-5)
+        again = ct.cluster(path, metric=metric, **one)
+        np.testing.assert_array_equal(again.posterior_.times, post.times)
+    result = invoke("cluster", path, "--out", tmp_path / "wrong", "--metric", "precomputed", *QUICK)
+    assert "violates the triangle inequality" in result.text
+    assert "violates the triangle inequality" in (tmp_path / "wrong" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("metric", ["cosine", "correlation"])
+def test_directions_from_a_file(tmp_path, metric):
+    X = np.random.default_rng(0).normal(size=(20, 3)) + 6.0 * np.eye(3)[np.arange(20) % 3]
+    frame = pd.DataFrame(X * np.arange(1, 21)[:, None], columns=list("xyz"))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    result = invoke("cluster", tmp_path / "t.csv", "--out", tmp_path / "out", "--metric", metric, *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "Columns are taken in their own units" in result.output
+    model = ct.CoalescentClustering(n_draws=20, warmup=20, random_state=0, metric=metric).fit(frame.to_numpy())
+    times = ct.TreePosterior.load(tmp_path / "out" / "posterior.npz").times
+    np.testing.assert_allclose(times, model.posterior_.times, rtol=1e-6)
+
+
+def test_labels_of_files_are_those_of_python(tmp_path):
+    """Clusters from 0, outliers −1, whole numbers of an index as names."""
+    X = np.random.default_rng(0).normal(size=(60, 3)) + 9.0 * (np.arange(60) % 2)[:, None]
+    X[::10] += 60.0 * np.random.default_rng(4).normal(size=(6, 3))
+    frame = pd.DataFrame(X, columns=["x", "y", "z"], index=np.arange(60) + 100)
+    found = ct.results.cluster(frame, tmp_path / "out", n_draws=20, warmup=60, scale="none", n_clusters=2)
+    labels = read_csv(tmp_path / "out" / "labels.csv")
+    assert [int(row["cluster"]) for row in labels] == found.model.labels_.tolist()
+    assert {row["cluster"] for row in labels} == {"-1", "0", "1"}
+    assert [row["id"] for row in labels] == list(map(str, frame.index))
+
+
+def test_a_folder_by_default_and_quietly(tmp_path, monkeypatch):
+    """Nothing is printed but warnings, which go where errors go."""
+    write_table(tmp_path / "my table.csv")
+    monkeypatch.chdir(tmp_path)
+    result = invoke("cluster", "my table.csv", "--quiet", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == ""
+    assert "Not converged" in result.stderr
+    assert sorted(path.name for path in (tmp_path / "my table-coaltree").iterdir()) == sorted(MEANING)
+    again = invoke("cluster", "my table.csv", "--quiet", *QUICK)
+    assert again.exit_code == 2
+    assert "my table-coaltree exists" in " ".join(again.stderr.split())
 
 
 def test_python_says_nothing_unless_asked(tmp_path, capfd):

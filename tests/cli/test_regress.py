@@ -228,12 +228,15 @@ def test_words_levels_and_gaps(mixed):
     folder, out, _, result = mixed
     assert "one class only are left out, of the tree too: 'never'" in result.text
     assert "Missing values of 'age' are filled in" in result.text
-    assert "Warning: chains of 20 kept draws are too short" in result.text
+    verdict = json.loads((out / "summary.json").read_text(encoding="utf-8"))["verdict"]
+    assert verdict.startswith("Not converged: ")
+    assert verdict in result.text
     names = {row["feature"] for row in read_csv(out / "coefficients.csv")}
     assert {"age", "age (missing)", "sex = m"} < names
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "Predict new rows" in page
-    assert "Warning: chains of 20 kept draws are too short" in page
+    assert page.count(verdict) == 2  # first, and with the numbers
+    assert '<div class="note good"' not in page
     assert len(list((folder / "kept").glob("final-*.npz"))) == 1
 
 
@@ -285,6 +288,17 @@ def test_what_is_needed_is_named(tables):
     result = invoke("regress", "--features", tables[0])
     assert result.exit_code == 2
     assert "--outcomes" in result.text
+
+
+def test_a_folder_by_default_and_quietly(tables, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    x, y = tables[:2]
+    short = ("--iterations", 8, "--burn-in", 4, "--folds", 0, "--chains", 1)
+    result = invoke("regress", "--features", x, "--outcomes", y, "--id-column", "id", "--quiet", *short)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("Not known to have converged")
+    assert (tmp_path / f"{y.stem}-coaltree" / "report.html").exists()
 
 
 # ---- matching rows

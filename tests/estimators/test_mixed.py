@@ -51,12 +51,12 @@ def model(table):
 
 def test_numbers_beside_levels_have_a_scale_each(model, table):
     """The default: numbers alone have one for all."""
-    told = ct.CoalescentClustering("diagonal", **QUICK, n_clusters=2).fit(table)
+    told = ct.CoalescentClustering(covariance="diagonal", **QUICK, n_clusters=2).fit(table)
     np.testing.assert_array_equal(model.posterior_.times, told.posterior_.times)
     numbers = ct.sample_data(ct.sample_tree(9, random_state=0), 3, random_state=1)
     for how in ({}, {"columns": "auto"}):
         one = ct.CoalescentClustering(**QUICK, **how).fit(numbers)
-        same = ct.CoalescentClustering("spherical", **QUICK, **how).fit(numbers)
+        same = ct.CoalescentClustering(covariance="spherical", **QUICK, **how).fit(numbers)
         np.testing.assert_array_equal(one.posterior_.times, same.posterior_.times)
         assert len(np.unique(one.compact_covariance_)) == 1
     shown = table.assign(weight=np.cos(np.arange(len(table))))
@@ -130,7 +130,7 @@ def test_levels_of_a_column_share_its_density(model):
 def test_numbers_have_the_density_of_the_other_engine(covariance):
     X = np.random.default_rng(0).normal(size=(25, 2)) + 5.0 * (np.arange(25) % 2)[:, None]
     kinds = {"column 1": "continuous", "column 2": "continuous"}
-    model = ct.CoalescentClustering(covariance, **QUICK, columns=kinds, n_clusters=2).fit(X)
+    model = ct.CoalescentClustering(covariance=covariance, **QUICK, columns=kinds, n_clusters=2).fit(X)
     new = np.array([[0.3, 0.4], [5.0, 6.0], [2.0, 9.0]])
     scale, centre = X.std(axis=0), X.mean(axis=0)
     fit = predict.make_fit(model.posterior_, model.completed_, model.covariances_, model.leaf_noises_)
@@ -199,10 +199,11 @@ def test_anndata():
     data = anndata.AnnData(values)
     data.obs_names = [f"cell {i}" for i in range(24)]
     model = ct.cluster(data, n_clusters=2, **QUICK)
-    assert list(data.obs["coaltree"].cat.categories) == ["1", "2"]
+    assert list(data.obs["coaltree"].cat.categories) == ["0", "1"]
+    np.testing.assert_array_equal(data.obs["coaltree"].astype(int), model.labels_)
     assert data.obs["coaltree_sure"].between(0, 1).all()
     assert data.uns["coaltree"]["linkage"].shape == (23, 4)
-    assert data.uns["coaltree"]["support"].shape == (23,)
+    assert data.uns["coaltree"]["expected_overlap"].shape == (23,)
     assert model.tree_.names[0] == "cell 0"
     data.obsm["X_pca"] = values[:, :2]
     assert "X_pca" in ct.cluster(data, n_clusters=2, **QUICK).column_notes_[0]
@@ -264,7 +265,7 @@ def test_columns_that_are_left_out(table):
     with pytest.raises(ValueError, match="columns names 'height', not in the table"):
         guess_columns(as_frame(many), {"height": "count"})
     with pytest.raises(ValueError, match='covariance must be "spherical"'):
-        ct.CoalescentClustering(np.eye(6), **QUICK).fit(table)
+        ct.CoalescentClustering(covariance=np.eye(6), **QUICK).fit(table)
 
 
 def test_rows_alike_in_every_level_and_levels_of_one_row():

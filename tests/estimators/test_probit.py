@@ -41,15 +41,6 @@ def fitted(data):
     return CoalescentProbit(n_iter=150, burn_in=50, random_state=0).fit(*data)
 
 
-def test_particles_are_accepted_and_change_nothing(data):
-    X, Y = data
-    default = CoalescentProbit(**QUICK).fit(X, Y)
-    given = CoalescentProbit(**QUICK, n_particles=3).fit(X, Y)
-    assert given.get_params()["n_particles"] == 3
-    assert given.coef_.tobytes() == default.coef_.tobytes()
-    assert "n_particles" not in given.fit_.info
-
-
 def test_shapes_of_the_contract(data, fitted):
     X, Y = data
     assert fitted.coef_.shape == (4, 3)

@@ -5,6 +5,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from coaltree import CoalescentClustering
 
 
-@parametrize_with_checks([CoalescentClustering(n_iter=2, burn_in=1, n_particles=3)])
+@parametrize_with_checks([CoalescentClustering(n_draws=2, warmup=1)])
 def test_check_estimator(estimator, check):
     check(estimator)

@@ -18,6 +18,7 @@ import numpy as np
 
 import coaltree as ct
 from coaltree import formats, storage
+from coaltree.errors import CoaltreeError
 from tests.fuzz.mutate import NUMBERS, SNIPPETS, mutate, rezip, unzip
 
 Ours = tuple[type[BaseException], ...]
@@ -175,7 +176,7 @@ def _posterior_corpus() -> list[bytes]:
 
 def _clustering() -> ct.CoalescentClustering:
     X = ct.sample_data(ct.sample_tree(5, random_state=1), 2, random_state=2)
-    return ct.CoalescentClustering(n_particles=3, n_iter=3, burn_in=1, random_state=0).fit(X)
+    return ct.CoalescentClustering(n_draws=4, warmup=1, random_state=0).fit(X)
 
 
 @functools.lru_cache(maxsize=256)
@@ -278,7 +279,9 @@ def _regress(path: Path) -> Any:
 
     X = np.linspace(-1, 1, 12)[:, None] ** [1, 2]
     Y = np.array([[i % 2, i % 3 == 0] for i in range(12)], dtype=float)
-    return fit_probit(X, Y, n_iter=2, burn_in=1, n_chains=1, random_state=0, checkpoint=path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # nor does one
+        return fit_probit(X, Y, n_iter=2, burn_in=1, n_chains=1, random_state=0, checkpoint=path)
 
 
 # ---- settings of a study
@@ -316,6 +319,108 @@ READERS: dict[str, Reader] = {
     ),
     "config": Reader(_config_corpus, _plainly("toml"), _read_config, (ValueError,)),
 }  # fmt: skip
+
+
+# ---- files with a right checksum
+
+
+def _named(load: Callable[[Path], Any], path: Path) -> Any:
+    """Load a file; an error names it."""
+    try:
+        return load(path)
+    except CoaltreeError as error:
+        if path.name not in str(error):
+            raise RuntimeError(f"an error that does not name {path.name}: {error}") from error
+        raise
+
+
+def _use_posterior(data: bytes) -> None:
+    post = _named(ct.TreePosterior.load, _file("posterior.npz", data))
+    post.cophenetic()
+    post.expected_overlap(post.point_tree())
+
+
+def _use_clustering(data: bytes) -> None:
+    model = _named(ct.CoalescentClustering.load, _file("clustering.npz", data))
+    model.predict(model.completed_[:2])
+    model.score_samples(model.completed_[:2])
+    assert model.convergence_ is None or model.convergence_.verdict
+
+
+_ROWS = np.linspace(-1, 1, 40)[:, None] ** [1, 2]
+
+
+def _probit(features: str) -> ct.CoalescentProbit:
+    Y = np.array([[i % 2, i % 3 == 0] for i in range(40)], dtype=float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return ct.CoalescentProbit(n_iter=6, burn_in=3, n_chains=1, random_state=0, features=features).fit(_ROWS, Y)
+
+
+def _stacked() -> ct.CoalescentProbit:
+    model = _probit("auto")
+    model.stack_.densities["stack"] += 1e3  # it shall be used
+    return model
+
+
+def _use_regression(data: bytes) -> None:
+    model = _named(ct.CoalescentProbit.load, _file("regression.npz", data))
+    model.predict_proba(_ROWS)
+    repr(model.fit_)
+
+
+def _counts() -> Any:
+    from scipy import sparse
+
+    from coaltree.records.features import Counts
+
+    table = sparse.csr_matrix(np.random.default_rng(0).poisson(1.0, (30, 4)).astype(float))
+    return Counts(table, ("ICD9//250", "ICD9//401", "ICD9//410", "ICD9//428"))
+
+
+def _study_model() -> Any:
+    from coaltree.records.bundle import TravellingModel
+    from coaltree.records.cohort import CohortRule
+    from coaltree.records.config import FeatureConfig
+    from coaltree.records.factors import CodeFactors
+    from coaltree.records.outcomes import OutcomeSet, read_definition
+
+    factors = CodeFactors(2, 1)
+    factors.fit_transform(_counts())
+    outcomes = tuple(read_definition(key, {"name": key, "icd9": [code]}, key) for key, code in (("a", "1"), ("b", "2")))
+    rng = np.random.default_rng(1)
+    arrays = {"coef": rng.normal(size=(2, 2)), "intercept": rng.normal(size=2), "support": np.ones(1)}
+    arrays |= {"coef_draws": rng.normal(size=(3, 2, 2)), "intercept_draws": rng.normal(size=(3, 2))}
+    arrays |= {"children": np.array([[0, 1]]), "times": np.ones(1)}
+    training = {"dataset": "x", "threshold": "2009-01-01", "subjects": 30, "events": {"a": 10, "b": 10}}
+    info = {"title": "x", "versions": {"coaltree": "1"}, "training": training, "inclusion_used": False}
+    info |= {"censoring": "drop", "seed": 0, "names": {}, "regressors": ["f", "g"], "chains": {}}
+    return TravellingModel(OutcomeSet(outcomes), CohortRule(), FeatureConfig(), None, factors, arrays, info)
+
+
+def _use_study_model(data: bytes) -> None:
+    from coaltree.records.bundle import TravellingModel
+    from coaltree.report.records import model_card
+
+    model = _named(TravellingModel.load, _file("model.npz", data))
+    model.predict(_counts())
+    model_card(model)
+
+
+_OURS: Ours = (CoaltreeError,)
+
+STORED: dict[str, Reader] = {
+    name: Reader(corpus, _make_archive, use, _OURS)
+    for name, corpus, use in (
+        ("posterior", _posterior_corpus, _use_posterior),
+        ("clustering", lambda: [_saved(_clustering().save)], _use_clustering),
+        ("regression", lambda: [_saved(_probit("linear").save)], _use_regression),
+        ("stack", lambda: [_saved(_stacked().save)], _use_regression),
+        ("study model", lambda: [_saved(_study_model().save)], _use_study_model),
+        ("learner", lambda: [_saved(_learn)], lambda data: _named(_learn, _file("learner.npz", data))),
+        ("probit", lambda: [_saved(_regress)], lambda data: _named(_regress, _file("probit.npz", data))),
+    )
+}
 
 
 def seeded(reader: str, seed: int, number: int) -> random.Random:

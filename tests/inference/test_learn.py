@@ -1,5 +1,7 @@
 """The learner leaves the joint distribution of trees, Φ, s₀ and data as it is."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -7,11 +9,13 @@ from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
+from coaltree.inference.effort import Effort
 from coaltree.inference.learning import chain as learn
 from coaltree.inference.learning import start
 from coaltree.inference.learning.chain import Chain, Settings, Unknowns
+from coaltree.inference.learning.learn import candidates, pilot_effort
 from coaltree.inference.learning.working import Working
-from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, Spherical
+from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, ShrunkWishart, Spherical
 from coaltree.model.diffusion import log_likelihood
 from coaltree.model.gp import GaussianProcess
 from coaltree.model.missing import Imputed, impute_columns
@@ -24,6 +28,7 @@ FAMILIES = {
     "spherical": Spherical(shape=3.0, scale=2.0),
     "diagonal": Diagonal(shape=3.0, scale=2.0),
     "inverse Wishart": InverseWishart(np.eye(D), df=6),
+    "shrunk": ShrunkWishart(shape=3.0, scale=2.0),
     "Huang-Wand": HuangWand(df=4, scale=1.0, shape=0.5),
     "Gaussian process": GaussianProcess(KERNEL, np.arange(2.0), shape=3.0, scale=2.0),
     "fixed": Fixed(np.array([[1.0, 0.3], [0.3, 0.5]])),
@@ -115,13 +120,15 @@ def draw_columns(now, X, rng):
     return now._replace(missing=impute_columns(now.tree, X, variances, now.leaf_noise, rng))
 
 
+@pytest.mark.parametrize("name", ["spherical", "shrunk"])
 @pytest.mark.parametrize("gaps", [False, pytest.param(True, marks=LONG)])
-def test_with_a_bound_on_the_noise(gaps):
-    assert smallest_p_value(FAMILIES["spherical"], rounding=2.0, gaps=gaps) > 1e-3 / 6
+def test_with_a_bound_on_the_noise(name, gaps):
+    assert smallest_p_value(FAMILIES[name], rounding=2.0, gaps=gaps) > 1e-3 / 6
 
 
-def test_a_bound_that_is_ignored_is_noticed():
-    assert smallest_p_value(FAMILIES["spherical"], rounding=2.0, kernel_rounding=0.0) < 1e-4
+@pytest.mark.parametrize("name", ["spherical", "shrunk"])
+def test_a_bound_that_is_ignored_is_noticed(name):
+    assert smallest_p_value(FAMILIES[name], rounding=2.0, kernel_rounding=0.0) < 1e-4
 
 
 def test_with_given_leaf_noise():
@@ -246,6 +253,51 @@ def test_chains_start_from_different_trees():
     assert all(distance > 0 for distance in distances)
     assert near.shape == (60, start.N_NEAR)
     assert all(np.all(np.diff(tree.times, prepend=0.0) > 0) for tree in trees)
+
+
+def test_numbers_of_nodes_do_not_depend_on_a_tree_that_is_a_draw(monkeypatch):
+    """They decide which node is cut when."""
+    X, walks = np.random.default_rng(seed(1)).normal(size=(12, 2)), []
+
+    class Recorded(learn.Walk):
+        def __init__(self, *arguments, **how):
+            super().__init__(*arguments, **how)
+            walks.append(self.place.copy())
+
+    monkeypatch.setattr(learn, "Walk", Recorded)
+    for number, stream in ((1, 1), (2, 1), (1, 2)):
+        now = Unknowns(ct.sample_tree(12, random_state=number), Spherical().sample_prior(2, stream_of(1)), np.ones(12))
+        learn.draw_tree(now, X, stream_of(stream))
+    np.testing.assert_array_equal(walks[0], walks[1])
+    assert (walks[0] != walks[2]).any()
+
+
+def stream_of(number):
+    return np.random.default_rng(seed(number))
+
+
+def test_missing_entries_before_the_first_draw_are_means_over_chains():
+    X = np.array([[1.0, np.nan], [np.nan, 2.0], [np.nan, 3.0]])
+
+    def chain(expected):
+        missing = SimpleNamespace(expected=np.array(expected))
+        return SimpleNamespace(now=SimpleNamespace(missing=missing), completed=SimpleNamespace(n=0))
+
+    table, spread = learn.completed(X, [chain([1.0, 2.0, 3.0]), chain([3.0, 6.0, 9.0])])
+    np.testing.assert_array_equal(table, [[1.0, 2.0], [4.0, 2.0], [6.0, 3.0]])
+    np.testing.assert_array_equal(spread, 0.0)
+
+
+def test_what_is_compared_and_for_how_long():
+    X = stream_of(1).normal(size=(20, 4))
+    assert candidates(X) == ("spherical", "diagonal", "wishart", "factors")
+    assert candidates(X[:, :2]) == ("spherical", "diagonal", "wishart")
+    assert candidates(X[:5]) == ("spherical", "diagonal", "factors")
+    assert candidates(X[:, :1]) == candidates(np.hstack([X, np.ones((20, 1))])) == ("spherical",)
+    # A quarter of the iterations, at least 100 if there are as many, half of them draws; two chains if those are few.
+    assert pilot_effort(Effort(400, 800, 2, 2)) == Effort(150, 150, 1, 1)
+    assert pilot_effort(Effort(100, 100, 2, 1)) == Effort(50, 50, 1, 1)
+    assert pilot_effort(Effort(20, 60, 2, 1)) == Effort(25, 50, 2, 1)
 
 
 def test_a_travelling_copy_goes_on_as_the_chain_would():

@@ -4,6 +4,7 @@ Chains of the regression lose a machine in `tests/regression/test_run.py`.
 """
 
 import copy
+import time
 
 import joblib
 import numpy as np
@@ -55,6 +56,31 @@ def thrown(n_iter=40, kind=Dice, **options):
 
 def expected(n_iter=40):
     return [rng.random(n_iter).tolist() for rng in np.random.default_rng(0).spawn(3)]
+
+
+class Late(Dice):
+    """One whose first throw takes longer than a block, as if something had to be compiled."""
+
+    def advance(self):
+        if not self.n_done:
+            time.sleep(1.1 * running.SECONDS_A_BLOCK)
+        super().advance()
+
+
+def test_the_time_left_does_not_count_the_first_block(monkeypatch):
+    bars = []
+
+    class Bar(running.tqdm):
+        def __init__(self, **options):
+            bars.append((options["initial"], options["total"]))
+            super().__init__(**options)
+
+    monkeypatch.setattr(running, "tqdm", Bar)
+    monkeypatch.setattr(running, "SECONDS_A_BLOCK", 0.05)
+    assert running.run(dice(Late), 40, progress=True)
+    running.run(done := dice(), 40)
+    running.run(done, 40, progress=True)  # nothing is left to do
+    assert bars == [(3, 120), (120, 120), (120, 120)]  # of what is done when the bar begins
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def draw_many(knots, stream, out):
 
 def test_draws_from_knots_follow_the_interpolated_density():
     rng = np.random.default_rng(seed(54))
-    knots = np.array([np.sort(rng.random(N_KNOTS)), rng.normal(0, 4, N_KNOTS)])
+    knots = np.array([np.sort(rng.random(N_KNOTS)), rng.normal(0, 2, N_KNOTS)])
     grid = np.linspace(knots[0, 0], knots[0, -1], 200_001)
     draws = np.empty(20_000)
     draw_many(knots, make_streams(rng, 1)[0], draws)
@@ -109,7 +109,7 @@ def test_draws_from_knots_follow_the_interpolated_density():
         return kstest(draws, lambda t: np.interp(t, grid, cdf)).statistic * math.sqrt(len(draws))
 
     assert distance(knots[1]) < 2.2
-    assert distance(knots[1] + 0.2 * np.arange(N_KNOTS)) > 2.2
+    assert distance(knots[1] + 0.5 * np.arange(N_KNOTS)) > 2.2
 
 
 def test_proposal_forgets_where_the_subtree_hung():

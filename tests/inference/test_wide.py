@@ -9,7 +9,16 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 import coaltree as ct
 from coaltree.inference.predictive import predict
 from coaltree.model import diffusion, missing
-from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, PooledWishart, Spherical, as_family
+from coaltree.model.covariance import (
+    Diagonal,
+    Fixed,
+    HuangWand,
+    InverseWishart,
+    PooledWishart,
+    ShrunkWishart,
+    Spherical,
+    as_family,
+)
 from coaltree.model.factorisations import root_of
 from coaltree.model.family import Linear, diagonal_only
 from coaltree.model.gp import GaussianProcess
@@ -31,6 +40,7 @@ FULL = {
     "inverse wishart": InverseWishart(MATRIX, 6.0),
     "huang wand": HuangWand(),
     "pooled wishart": PooledWishart(),
+    "shrunk": ShrunkWishart(),
     "gaussian process": GaussianProcess(RBF() + WhiteKernel(), np.arange(4.0)),
 }
 by_diagonal = pytest.mark.parametrize("family", DIAGONAL.values(), ids=DIAGONAL.keys())

@@ -10,10 +10,13 @@ from scipy import integrate, stats
 
 import coaltree as ct
 from coaltree.frame import as_frame
-from coaltree.inference.learning.working import effective_columns, rounding_variance
+from coaltree.inference.learning.chain import draw_noise
+from coaltree.inference.learning.start import Unknowns
+from coaltree.inference.learning.working import Working, count_columns, effective_columns, rounding_variance
 from coaltree.inference.moves.mutable_tree import make_chain
 from coaltree.inference.predictive import predict
 from coaltree.inference.predictive.loo import hold_out
+from coaltree.model.covariance import Diagonal, Spherical
 from coaltree.model.family import LITTLE, log_gammainc, log_inverse_gamma_marginal, sample_bounded_inverse_gamma
 from coaltree.model.guess import guess_columns
 from tests.seeds import seed
@@ -51,6 +54,34 @@ def test_more_columns_than_contrasts():
     assert effective_columns(np.tile(u, 12)) == pytest.approx(effective_columns(u), rel=0.15)
 
 
+def correlated(n, d, rho, key):
+    """Rows along a tree, every two columns with the correlation rho."""
+    rng = np.random.default_rng(seed(key))
+    phi = np.full((d, d), rho) + (1.0 - rho) * np.eye(d)
+    X = ct.sample_data(ct.sample_tree(n, random_state=rng), phi, leaf_noise=0.05, random_state=rng)
+    return X / X.std()
+
+
+@pytest.mark.parametrize(("n", "d"), [(80, 6), (30, 40)])
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
+def test_columns_are_counted_whatever_rows_are_near(n, d, rho, monkeypatch):
+    """The tree of rows near in all columns alike counts twice as many; rows in turns with C, at most half too many."""
+    truth = d / (1.0 + (d - 1) * rho**2)
+    tables = [correlated(n, d, rho, key) for key in range(8)]
+    found = np.array([count_columns(X, np.full(n, 1.0 / n)) for X in tables])
+    assert truth / 1.5 < np.median(found) < truth * 1.5
+    monkeypatch.setattr("coaltree.inference.learning.working.MOST_ROUNDS", 1)
+    first = np.array([count_columns(X, np.full(n, 1.0 / n)) for X in tables])
+    assert (np.median(first) > 2.0 * truth) == (rho > 0)
+
+
+def test_columns_of_many_rows_are_counted_from_some(monkeypatch):
+    X = correlated(150, 5, 0.8, 3)
+    whole = count_columns(X, np.full(150, 1e-2))
+    monkeypatch.setattr("coaltree.inference.learning.working.MOST_COUNTED", 100)
+    assert count_columns(X, np.full(150, 1e-2)) == pytest.approx(whole, rel=0.3)
+
+
 def test_one_column_and_two_rows_count_fully():
     assert effective_columns(np.ones((5, 1))) == 1.0
     assert effective_columns(np.ones((1, 4))) == 4.0
@@ -69,6 +100,29 @@ def test_copies_of_columns_change_nothing(table, how):
     assert np.abs(counted.posterior.times - plain.posterior.times).max() > 1e-3
 
 
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("family", [Spherical(2.0, 1.0), Diagonal(2.0, 1.0)], ids=["spherical", "diagonal"])
+def test_the_noise_step_knows_the_power(table, family, gaps):
+    """Draws of s₀ from a table with a copy of every column and power ½ are those without the copies, to rounding.
+
+    With gaps Φ is given, without it is integrated out. A diagonal Φ has a variance for every copy.
+    """
+    X = np.where(np.arange(60).reshape(20, 3) % 11 == 4, np.nan, table) if gaps else table
+
+    def draw(X, power):
+        now = Unknowns(ct.sample_tree(20, random_state=1), family.start(np.eye(X.shape[1])), np.full(20, 0.2))
+        rng, levels = np.random.default_rng(seed(5)), []
+        for _ in range(20):
+            now = draw_noise(now, X, family, rng, Working(power))
+            levels.append(now.noise_level)
+        return np.array(levels)
+
+    once, both = draw(X, 1.0), np.hstack([X, X])
+    if gaps or isinstance(family, Spherical):
+        np.testing.assert_allclose(draw(both, 0.5), once, rtol=1e-6)
+    assert np.abs(draw(both, 1.0) - once).max() > 1e-2
+
+
 def test_copies_are_found_by_default(table):
     copied = np.hstack([table] * 4)
     assert ct.learn_posterior(copied, **FEW).effective_columns == pytest.approx(3.0, abs=0.7)
@@ -85,7 +139,7 @@ def test_copies_are_found_by_default(table):
 def as_numbers(X, names="abcdefgh"):
     """Columns named as continuous, in their own units."""
     frame = as_frame(pandas.DataFrame(X, columns=list(names[: X.shape[1]])))
-    return guess_columns(frame, dict.fromkeys(frame.names, "continuous"), standardise=False)
+    return guess_columns(frame, dict.fromkeys(frame.names, "continuous"), scale="none")
 
 
 def test_numbers_with_kinds_count_as_without(table):

@@ -9,7 +9,16 @@ import pytest
 from scipy import stats
 
 from coaltree import Tree, sample_data
-from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, PooledWishart, Spherical, as_family
+from coaltree.model.covariance import (
+    Diagonal,
+    Fixed,
+    HuangWand,
+    InverseWishart,
+    PooledWishart,
+    ShrunkWishart,
+    Spherical,
+    as_family,
+)
 from coaltree.model.diffusion import log_likelihood, scatter, whiten
 from coaltree.model.family import CovarianceFamily
 from tests.model.invariance import LIMIT, drift, rank_p_value, simulate, stream
@@ -22,6 +31,7 @@ FAMILIES = {
     "inverse wishart": InverseWishart(PSI, 5.0),
     "huang wand": HuangWand(2.0, 1.5, 0.5),
     "pooled wishart": PooledWishart(4.0, 1.5),
+    "shrunk": ShrunkWishart(2.0, 1.5),
 }
 by_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
 
@@ -135,6 +145,21 @@ def test_rescale_equals_numerical_density_and_jacobian(family, rng):
         change = density_of(moved.matrix(), sigma / math.sqrt(c)) - density_of(state.matrix(), sigma)
         assert log_ratio == pytest.approx(change - 6.5 * math.log(c))
         return
+    elif isinstance(family, ShrunkWishart):
+        # Φ and σ² together, in the same way; ν stays.
+        variance, nu = state.values["variance"], state.values["df"]
+        assert moved.values["variance"] == pytest.approx(variance / c)
+        assert moved.values["df"] == nu
+
+        def density_given(phi, variance):
+            wishart = stats.invwishart(nu + 2, nu * variance * np.eye(3)).logpdf(phi)
+            return wishart + stats.invgamma(2.0, scale=1.5).logpdf(variance)
+
+        strength = math.log(3 / (nu - 2 + 3) ** 2)  # but for the bounds, beyond which lies a millionth
+        assert family.log_prior(state) == pytest.approx(density_given(state.matrix(), variance) + strength, abs=1e-4)
+        change = density_given(moved.matrix(), variance / c) - density_given(state.matrix(), variance)
+        assert log_ratio == pytest.approx(change - 7 * math.log(c))
+        return
     elif isinstance(family, Diagonal):
         free, density = np.diag, lambda M: stats.invgamma(2.0, scale=1.5).logpdf(np.diag(M)).sum()
         build = np.diag
@@ -234,7 +259,7 @@ def test_fixed_stays(rng):
     np.testing.assert_allclose(family.summarise([state]).matrix(), PSI)
 
 
-@pytest.mark.parametrize("name", ["spherical", "diagonal", "wishart"])
+@pytest.mark.parametrize("name", ["spherical", "diagonal", "shrunk", "wishart"])
 def test_default_priors_do_not_mind_the_units(name, rng):
     """From thousandths to thousands: the same draws, rescaled."""
     u = rng.standard_normal((30, 3))

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_rgba
 
-from coaltree import Tree
+from coaltree import CoalescentClustering, Tree
 from coaltree.plots import PALETTE, plot_dendrogram, plot_densitree
 from coaltree.plots.layout import FAINT, INK, ladderised_order, node_places
 from tests.reference.posteriors import make_posterior, noisy_posterior
@@ -131,6 +131,29 @@ def test_clusters_have_the_colours_of_the_cut():
     for segment, colour in zip(segments_of(ax), colours_of(ax), strict=True):
         if colour != to_rgba(FAINT):
             assert segment[:, 0].max() < first_above
+
+
+def test_a_fitted_model_is_drawn_with_what_it_knows():
+    """Its tree with overlaps and intervals, and clusters as its labels have them, outliers grey."""
+    X = np.random.default_rng(0).normal(size=(30, 2)) + 9.0 * (np.arange(30) % 2)[:, None]
+    model = CoalescentClustering(2, n_draws=6, warmup=10, random_state=0).fit(X)
+    post, tree = model.posterior_, model.tree_
+    model.labels_ = np.where(np.arange(30) == 4, -1, model.labels_)
+    overlap, intervals = post.expected_overlap(tree), post.time_intervals(tree)
+    by_hand, ax = plot_dendrogram(tree, support=overlap, intervals=intervals), plot_dendrogram(model)
+    np.testing.assert_array_equal(dots_of(ax).get_array(), dots_of(by_hand).get_array())
+    np.testing.assert_array_equal(lines_of(ax)[0].get_segments(), lines_of(by_hand)[0].get_segments())  # intervals
+    order, found = ladderised_order(tree), {}
+    for segment, colour in zip(segments_of(ax), colours_of(ax), strict=True):
+        if segment[0][0] == 0.0 and colour[3] == 1.0 and colour != to_rgba(FAINT):
+            found[int(order[round(segment[0][1])])] = colour
+    assert found == {leaf: to_rgba(PALETTE[label]) for leaf, label in enumerate(model.labels_) if label >= 0}
+    greedy = CoalescentClustering(2, method="greedy", random_state=0).fit(X)
+    assert not [each for each in plot_dendrogram(greedy).collections if isinstance(each, PathCollection)]
+    model.labels_ = np.arange(30) // 15  # not clades: some have merged before others end
+    render(plot_dendrogram(model))
+    render(plot_dendrogram(model, max_tips=5))
+    render(plot_dendrogram(model, n_clusters=3))
 
 
 @pytest.mark.parametrize("n_clusters", [1, 30])

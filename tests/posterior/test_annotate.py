@@ -27,18 +27,22 @@ POSTERIOR = ct.TreePosterior(
 
 def notes_of(tree, level=0.95):
     """The comments at the merges, in the order in which the text closes them."""
-    return re.findall(r"\[(&(?:posterior|height)[^]]*)\]", to_annotated_nexus(POSTERIOR, tree, level))
+    return re.findall(r"\[(&(?:expected_overlap|height)[^]]*)\]", to_annotated_nexus(POSTERIOR, tree, level))
 
 
 def test_notes_by_hand():
     first, root = notes_of(TREES[0], level=0.5)
-    # Weights ½, ¼, ¼ are worth 8/3 trees: Beta(3, 5/3) has the standard deviation √(5 / (14/3)² / (17/3)).
+    # Weights ½, ¼, ¼ are worth 8/3 trees: Beta(3, 5/3) has the standard deviation √(5 / (14/3)² / (17/3)). The third
+    # tree has {a, b c} best in the root, an overlap of ⅔ ≥ ½, and one row to move of one. With mean 11/12 and mean
+    # square 31/36, the error of the overlap is √((89/27 · 3/14 − (31/9 · 3/14)²) / (17/3)).
     assert first == (
-        "&posterior=0.75,posterior_error=0.2,height=1,height_mean=1.33333,height_median=1,height_50%_HPD={1,1}"
+        "&expected_overlap=0.916667,expected_overlap_error=0.17,posterior=0.75,posterior_error=0.2,transfer_support=0.75,"
+        "height=1,height_median=1,height_50%_HPD={1,1}"
     )
-    assert root == "&posterior=1,posterior_error=0,height=4,height_mean=5.5,height_median=4,height_50%_HPD={4,4}"
-    unknown = ct.Tree([[0, 2], [1, 3]], [1.0, 2.0])
-    assert notes_of(unknown)[0] == "&posterior=0,posterior_error=0.17,height=1"
+    assert root == (
+        "&expected_overlap=1,expected_overlap_error=0,posterior=1,posterior_error=0,transfer_support=1,"
+        "height=4,height_median=4,height_50%_HPD={4,4}"
+    )
 
 
 @pytest.mark.parametrize("level", [0.3, 0.8, 0.95])

@@ -102,27 +102,15 @@ def test_credibility_of_trees_without_weight():
 
 
 @pytest.mark.parametrize("shares", [[0.05, 0.95], [0.5], [0.0, 0.3, 1.0]])
-def test_quantiles_and_means_of_held_times(shares):
-    posterior = noisy_posterior(np.random.default_rng(2))
-    tree = posterior[0]
-    held = clades.held_times(clades.clades_in(posterior.children, tree.children), posterior.times, posterior.weights)
-    found, means = clades.quantiles(held, shares), clades.means(held)
-    table = reference.clade_table(posterior)
-    for clade, row, mean in zip(reference.clades_of(tree), found, means, strict=True):
-        np.testing.assert_array_equal(row, [reference.quantile(table[clade], q) for q in shares])
-        times, weights = np.transpose(table[clade])
-        assert mean == pytest.approx(np.average(times, weights=weights))
-
-
-def test_trees_without_weight_hold_no_times():
-    trees = [random_tree(np.random.default_rng(seed), 8) for seed in range(2)]
-    children = np.array([tree.children for tree in trees])
-    held = clades.held_times(
-        clades.clades_in(children, children[0]), np.array([tree.times for tree in trees]), np.array([0.0, 1.0])
-    )
-    assert np.isnan(clades.means(held)[0])
-    np.testing.assert_array_equal(clades.quantiles(held, [0.5])[-1], trees[1].times[-1])
-    np.testing.assert_array_equal(held.time, trees[1].times[-1:])  # nothing in common but the root
+def test_quantiles_of_sorted_times(shares):
+    rng = np.random.default_rng(2)
+    times, weights = rng.exponential(size=(2, 30, 7))
+    weights[rng.random((30, 7)) < 0.3] = 0.0
+    weights[1:, 6] = 0.0
+    found = clades.quantiles(clades.sort_times(times, weights), shares)
+    for column, row in enumerate(found):
+        pairs = [(t, w) for t, w in zip(times[:, column], weights[:, column], strict=True) if w > 0]
+        np.testing.assert_array_equal(row, [reference.quantile(pairs, q) for q in shares])
 
 
 def test_too_many_merges():

@@ -1,5 +1,6 @@
 """`learn_posterior` at its boundary."""
 
+import math
 import warnings
 from itertools import cycle
 
@@ -13,8 +14,9 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 import coaltree as ct
 from coaltree.inference import effort
 from coaltree.inference.learning import chain, running
+from coaltree.inference.learning import learn as learning
 from coaltree.model.diffusion import scatter
-from coaltree.posterior.convergence import diagnose
+from coaltree.posterior.convergence import MIXED, diagnose
 from tests.cluster import on_a_cluster
 from tests.seeds import seed
 
@@ -174,16 +176,77 @@ def test_chains_that_disagree_are_told(X):
     stuck = diagnose(trace, np.repeat(children[[0, -1]], 60, axis=0), 2)
     assert "Clades hardly move (their 120 draws are worth" in stuck.warnings[0]
     assert "fewer columns (leading principal components) help" in stuck.warnings[0]
+    # Categories have no principal components.
+    mixed = stuck._replace(about=MIXED)
+    assert "principal components" not in mixed.warnings[0]
+    assert "fewer columns (those that matter most to you) help" in mixed.warnings[0]
     moving = stuck._replace(clade_ess=30.0)
     assert moving.warnings[0].endswith("Give a longer warmup and more draws.")
 
 
+def test_chains_end_when_they_have_converged(monkeypatch, tmp_path):
+    """At a check, whatever the threads; a run that was stopped between two ends where it would have."""
+    monkeypatch.setattr(effort, "CHECKS", (30, 60, 90, 120))
+    monkeypatch.setattr(running, "SECONDS_A_BLOCK", 0.0)
+    X = ct.sample_data(ct.sample_tree(8, random_state=1), 3, random_state=2)
+    X[0, 0] = math.nan
+    judged = []
+
+    class Verdict:
+        warnings = ()
+
+        @property
+        def converged(self):
+            return len(judged) == 3
+
+    diagnose = learning.diagnose
+
+    def judge(trace, children, *rest, **how):
+        judged.append((trace["log_joint"].shape[1], len(children)))
+        return Verdict() if len(judged) <= 3 else diagnose(trace, children, *rest, **how)
+
+    monkeypatch.setattr(learning, "diagnose", judge)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        whole = ct.learn_posterior(X, n_jobs=2)
+        assert judged[:3] == [(20, 40), (40, 80), (60, 120)]
+        assert (whole.warmup, len(whole.posterior), whole.finished) == (30, 120, True)
+        assert whole.trace["log_joint"].shape == (2, 90)
+        # The first chain stops in the second round.
+        advance, path = chain.Chain.advance, tmp_path / "run.npz"
+
+        def interrupted(self):
+            if self.n_done == 44:
+                raise KeyboardInterrupt
+            advance(self)
+
+        judged.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(chain.Chain, "advance", interrupted)
+            assert not ct.learn_posterior(X, checkpoint=path).finished
+        judged[:] = judged[:1]
+        again = ct.learn_posterior(X, checkpoint=path)
+    for one, two in ((whole.posterior.children, again.posterior.children), (whole.completed, again.completed)):
+        np.testing.assert_array_equal(one, two)
+
+
 def test_effort_by_size():
-    assert effort.settle(100) == effort.Effort(warmup=234, n_draws=200, n_chains=2, thin=4)
+    given = effort.settle(100, n_draws=200)
+    assert given == effort.Effort(warmup=234, n_draws=200, n_chains=2, thin=4)
+    assert given.window(634) == (234, 4)
+    checked = effort.settle(100)
+    assert (checked.warmup, checked.checks, checked.n_iter) == (50, effort.CHECKS, 1200)
+    assert [checked.window(n) for n in (60, *effort.CHECKS)] == [
+        (50, 1), (50, 1), (100, 2), (150, 3), (200, 4), (300, 6), (400, 8)
+    ]  # fmt: skip
+    slow = effort.settle(100, slow=True)
+    assert [slow.window(n) for n in slow.checks] == [(200, 4), (300, 4), (400, 8)]
+    assert effort.settle(6_000).checks == (150, 300)
+    assert effort.settle(10_000) == effort.Effort(warmup=50, n_draws=200, n_chains=2, thin=1)
+    assert not effort.settle(4_000, slow=True).checks
     assert effort.settle(20_000) == effort.Effort(warmup=50, n_draws=200, n_chains=2, thin=1)
     assert effort.settle(100_000) == effort.Effort(warmup=50, n_draws=100, n_chains=2, thin=2)
     assert effort.settle(100_000, slow=True) == effort.Effort(warmup=100, n_draws=100, n_chains=2, thin=1)
-    assert effort.settle(100, slow=True) == effort.settle(100)
     assert effort.settle(100, warmup=5, n_draws=3, n_chains=1).n_iter == 5 + 3 * 2
     sizes = [effort.settle(n).n_iter for n in (10, 1000, 3000, 10_000, 1_000_000)]
     assert sizes == sorted(sizes, reverse=True)
@@ -326,8 +389,8 @@ def test_an_interrupt_ends_with_what_is_done(X, monkeypatch, stop_at):
     monkeypatch.setattr(running, "SECONDS_A_BLOCK", 0.0)
     original = running._rounds
 
-    def interrupted(chains, n_iter, progress):
-        for number, _ in enumerate(original(chains, n_iter, progress)):
+    def interrupted(*given):
+        for number, _ in enumerate(original(*given)):
             if number == stop_at:
                 raise KeyboardInterrupt
             yield
@@ -356,6 +419,11 @@ def test_checkpoints_that_do_not_fit(X, tmp_path):
             ct.learn_posterior(X, **{**options, **change})
     with pytest.raises(ValueError, match="belongs to a run"):
         ct.learn_posterior(2 * X, **options)
+    given = options | {"leaf_noise": 0.1, "checkpoint": tmp_path / "given.npz"}
+    ct.learn_posterior(X, **given)
+    for noise in (0.2, np.linspace(0.1, 0.2, len(X))):  # the settings are the same: a noise that is given
+        with pytest.raises(ValueError, match="belongs to a run"):
+            ct.learn_posterior(X, **{**given, "leaf_noise": noise})
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(ValueError, match=r"not a readable coaltree\.checkpoint file"):
         ct.learn_posterior(X, **options)

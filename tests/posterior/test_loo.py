@@ -200,7 +200,7 @@ def test_incomplete_rows_are_not_held_out(tmp_path):
     X = ct.sample_data(ct.sample_tree(25, random_state=1), 3, leaf_noise=0.05, random_state=2)
     X[3, 1] = np.nan
     model = ct.CoalescentClustering(
-        "auto", leaf_noise="auto", n_draws=40, warmup=50, n_chains=1, n_clusters=2, random_state=0
+        covariance="auto", leaf_noise="auto", n_draws=40, warmup=50, n_chains=1, n_clusters=2, random_state=0
     ).fit(X)
     found = model.leave_one_out()
     assert 3 not in found.rows

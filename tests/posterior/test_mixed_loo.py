@@ -8,8 +8,9 @@ from scipy import stats
 
 import coaltree as ct
 from coaltree.inference.predictive import loo, mixed
+from coaltree.inference.predictive.cells import observe
 from coaltree.inference.predictive.mass import make_sites
-from coaltree.inference.predictive.mixed_mass import look, weigh_row
+from coaltree.inference.predictive.row_places import locate_row
 from coaltree.model.columns import ColumnModel, Columns
 from coaltree.model.truncated import largest_probabilities
 from coaltree.randomness import make_streams
@@ -72,11 +73,11 @@ def test_density_by_columns_is_that_of_all_together():
     tree = ct.sample_tree(7, random_state=rng)
     Z, noise = ct.sample_data(tree, columns.d, leaf_noise=0.1, random_state=rng), np.full(7, 0.1)
     sites, phi = make_sites(tree, Z, noise), np.array([2.0, 1.0, 1.0, 1.0, 0.5])
-    cells, cuts, edges = np.array([0.4, 1.0, 2.0, 0.5]), np.zeros(1), np.arange(13)
+    cells, cuts = np.array([0.4, 1.0, 2.0, 0.5]), np.zeros(1)
     streams = make_streams(rng, 401)
 
     def density(phi, stream):
-        return weigh_row(sites, look(columns, cells, cuts, phi), 0.1, edges, 0, stream)[0].log_density[0]
+        return locate_row(sites, observe(columns, cells, cuts, phi), 0.1, stream).log_density[0]
 
     exact = density(phi, streams[0])
     simulated = np.exp([density(np.diag(phi), stream) for stream in streams[1:]])
@@ -137,7 +138,7 @@ def test_kinds_of_a_column_are_compared_in_its_own_units(monkeypatch):
 def test_auto_chooses_for_mixed_tables(tmp_path):
     table = make_table(14, np.random.default_rng(seed(6)))
     how = {"n_draws": 30, "warmup": 30, "n_chains": 1, "n_clusters": 2, "random_state": 0}
-    model = ct.CoalescentClustering("auto", leaf_noise="auto", columns="auto", **how).fit(table)
+    model = ct.CoalescentClustering(covariance="auto", leaf_noise="auto", columns="auto", **how).fit(table)
     assert {"spherical", "diagonal", "wishart"} <= set(model.compare_)
     assert any(name.endswith(", robust") for name in model.compare_)
     model.save(tmp_path / "model.npz")

@@ -29,7 +29,7 @@ def blobs(k, d, separation, number, n=80):
 
 def choose(X):
     """Choose as the estimator does, with fewer iterations."""
-    posterior = ct.learn_posterior(X, n_draws=24, warmup=60).posterior
+    posterior = ct.learn_posterior(X, n_draws=48, warmup=200).posterior
     return score_clusters(posterior, make_hierarchy(posterior))
 
 
@@ -67,6 +67,34 @@ def test_blobs(k, d):
     else:
         assert scores.score.max() < LEAST
     assert scores.as_dict()[1] == LEAST
+
+
+@pytest.mark.parametrize(
+    ("score", "chosen", "of_one"),
+    [
+        ((0.55, 0.3, 0.6, 0.54, 0.5), 4, 2),
+        ((0.59, 0.3, 0.6), 2, 2),  # tied
+        ((0.1, 0.26, 0.2), 3, 3),
+        ((0.1, 0.2, 0.24), 1, 1),  # none reaches the least
+    ],
+)
+def test_the_fewest_clusters_of_those_tied_with_the_highest_score(score, chosen, of_one):
+    assert partition._choose(np.array(score), LEAST, partition.TIED) == chosen
+    assert partition._choose(np.array(score), LEAST, partition.TIED_OF_ONE) == of_one
+
+
+def test_groups_of_groups_are_alternatives():
+    """Six clusters in three pairs: three are shown, six are named, and cuts are nested."""
+    rng = np.random.default_rng(seed(6))
+    pairs = np.repeat([[0.0, 0.0], [60.0, 0.0], [0.0, 60.0]], 2, axis=0) + np.tile([[-4.0, -4.0], [4.0, 4.0]], (3, 1))
+    posterior = jittered_posterior(np.repeat(pairs, 10, axis=0) + rng.normal(size=(60, 2)), 1.0)
+    hierarchy = make_hierarchy(posterior)
+    scores = score_clusters(posterior, hierarchy)
+    assert scores.chosen == 3
+    assert 6 in scores.alternatives
+    assert not {2, 3, 9} & set(scores.alternatives)
+    fine, coarse = hierarchy.cut(6), hierarchy.cut(3)
+    assert all(len(np.unique(coarse[fine == c])) == 1 for c in range(6))
 
 
 @pytest.mark.slow

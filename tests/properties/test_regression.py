@@ -76,9 +76,8 @@ def test_coalescent_probit(data, X):
 @given(st.data(), st.one_of(tables(rows, st.integers(1, 3)), tables(rows, st.integers(1, 3), wild=False)))
 def test_coalescent_clustering(data, X):
     model = ct.CoalescentClustering(
-        n_iter=2,
-        burn_in=1,
-        n_particles=2,
+        n_draws=2,
+        warmup=1,
         random_state=0,
         method=data.draw(st.sampled_from(["auto", "greedy"])),
         covariance=data.draw(st.sampled_from(["spherical", "diagonal", "wishart"])),

@@ -109,6 +109,8 @@ def solved_areas(areas, events, labels, total, where, least=0):
         for m in range(max(low_m, least), min(high_m, n) + 1)
         if all(agreeing(area, m, n) for area in areas)
     }
+    if not pairs:  # areas of weighted labels are no shares of pairs
+        return []
     parts = {"events": {m for m, _ in pairs}, "labels without": {n - m for m, n in pairs}}
     parts["without a label"] = {total - n for _, n in pairs}
     return [f"{where}: {what}" for what, values in parts.items() if told(values)]
@@ -133,12 +135,16 @@ def attack(folder):
     solved = attack_attrition([tables[steps] for _, _, steps in parts])
     least = 0
     if (folder / "config.toml").exists():
-        least = tomllib.loads((folder / "config.toml").read_text())["outcomes"].get("min_events", 0)
+        least = tomllib.loads((folder / "config.toml").read_text()).get("outcomes", {}).get("min_events", 0)
     for place, (part, date, steps) in enumerate(parts):
         total = int(tables[steps][-1]["left"])
         solved += attack_labels(tables, part, date, total, least if place == 0 else 0)
         solved += attack_means(tables, part)
         solved += attack_calibration(tables, part)
+    if (
+        len(parts) > 1 and "held out" not in parts[1][1] and "index" not in parts[1][1]
+    ):  # else there are two groups of people
+        solved += attack_thresholds(tables, *(date for _, date, _ in parts), int(tables["attrition-2"][-1]["left"]))
     solved += attack_table_one(tables["table-one"])
     solved += attack_subgroups(tables, parts[-1], int(tables[parts[-1][2]][-1]["left"]))
     solved += attack_cost(tables.get("cost", []))
@@ -186,6 +192,36 @@ def attack_labels(tables, part, date, total, least):
     return solved
 
 
+def attack_thresholds(tables, first, second, total):
+    """Who had an outcome before the second threshold had it before the first or between the two, but for a few.
+
+    So any one of the three numbers follows, to within a few, from the other two, and hides nothing if they are exact.
+    """
+    described = {r["characteristic"]: r for r in tables["table-one"]}
+    solved = []
+
+    def known(row, date):
+        """What both files say of those who had an outcome before a threshold."""
+        cells = row[f"had it before{date}"], described[f"{row['outcome']} before"][date.strip()]
+        lows, highs = zip(*(as_range(cell, 10**6) for cell in cells), strict=True)
+        return max(lows), min(highs)
+
+    for row in tables["outcomes"]:
+        before, events, later = known(row, first), as_range(row[f"events{first}"], 10**6), known(row, second)
+        where = f"two thresholds, {row['outcome']}"
+        for name, hidden, other in (("had it before", before, events), ("events", events, before)):
+            left = later[1] - other[0] - (later[0] - other[1]) + 1
+            solved += [f"{where}: {name}{first}"] if hidden[0] < hidden[1] and left < MANY and later[1] else []
+        if (
+            before[0] == before[1]
+            and events[0] == events[1]
+            and later[0] <= (both := before[0] + events[0]) <= later[1]
+        ):
+            cells = [row[f"labels{second}"], (both, both), row[f"censored{second}"]]
+            solved += solved_parts(cells, total, f"{where}, {second}") if later[0] < later[1] else []
+    return solved
+
+
 def attack_means(tables, part):
     """Means must be of what is shown: else what is withheld can be subtracted."""
     solved = []
@@ -221,8 +257,9 @@ def attack_calibration(tables, part):
             solved += [f"{part}, {method}: events of a group"] if told([n]) else []
             low = int(r["labels"].removesuffix("+"))
             assert low % 10 == 0, "labels of a group are rounded"
-            if n and is_shown(r["observed"]):  # the rate is of the rounded labels
-                assert abs(float(r["observed"]) * max(low, n) - n) < 1e-6
+            if n and is_shown(r["observed"]):  # the rate is of the rounded labels, times a factor of three decimals
+                factor = 1000 * float(r["observed"]) * max(low, n) / n
+                assert abs(factor - round(factor)) < 1e-6
             around = {round(size) + k for k in (-1, 0, 1)} if exact else set(range(low, low + 10))
             solved += [f"{part}, {method}: labels without the event"] if told({k - n for k in around}) else []
     return solved

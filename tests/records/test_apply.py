@@ -87,9 +87,20 @@ def test_another_hospital_by_the_command(trained):
     # Patients can be scored on a day whose future is not there yet; nothing is validated then.
     done = CliRunner().invoke(
         app,
-        ["records", "apply", str(trained / "out"), str(trained / "b"), "--out", str(out), "--threshold", "2011-01-02"],
+        [
+            "records",
+            "apply",
+            str(trained / "out"),
+            str(trained / "b"),
+            "--out",
+            str(out),
+            "--threshold",
+            "2011-01-02",
+            "--quiet",
+        ],
     )
     assert done.exit_code == 0, done.output
+    assert done.stdout == ""
     assert "No outcome has enough events" in (out / "report.html").read_text()
     with pytest.raises(RecordsError, match="state the threshold"):
         apply_model(trained / "out", trained / "b", trained / "x")

@@ -106,10 +106,11 @@ def test_death_and_leaving():
     )
     labels = build_labels(events, build_cohort(events, "2009-01-01"), OUTCOMES)
     nan = np.nan
-    np.testing.assert_array_equal(labels.Y, [[1, nan], [nan, nan], [1, 1], [0, 0]])
-    negative = CohortRule(death="negative")
-    labels = build_labels(events, build_cohort(events, "2009-01-01", negative), OUTCOMES)
     np.testing.assert_array_equal(labels.Y, [[1, 0], [nan, nan], [1, 1], [0, 0]])
+    np.testing.assert_array_equal(labels.time_at_risk, [[59, 59], [59, 59], [59, 31], [364, 364]])
+    censor = CohortRule(death="censor")
+    labels = build_labels(events, build_cohort(events, "2009-01-01", censor), OUTCOMES)
+    np.testing.assert_array_equal(labels.Y, [[1, nan], [nan, nan], [1, 1], [0, 0]])
     followed = build_cohort(events, "2009-01-01", CohortRule(min_follow_up_days=300))
     assert followed.subject.tolist() == [1, 3, 4]  # death is complete follow-up
 

@@ -1,13 +1,28 @@
 import csv
 import datetime
 import gzip
+import inspect
 import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
-from coaltree.records import RecordsError, connect, import_csv, import_meds, import_omop, import_synpuf
+from coaltree.cli import app
+from coaltree.cli.records import app as records_app
+from coaltree.records import (
+    CohortRule,
+    RecordsError,
+    build_cohort,
+    connect,
+    import_csv,
+    import_meds,
+    import_omop,
+    import_synpuf,
+    open_events,
+)
+from coaltree.records.enrolment import enrolment_periods
 from coaltree.records.importer import import_summary
 
 
@@ -317,3 +332,89 @@ def test_synpuf(tmp_path):
     ]
     assert rejected(tmp_path / "out") == [("DE1_0_2008_to_2010_Carrier_Claims_Sample_1A.csv", 3, "", "no date")]
     assert json.loads((tmp_path / "out" / "metadata" / "dataset.json").read_text())["n_subjects"] == 2
+
+
+# ---- dates
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("31/01/2009", "%d/%m/%Y"), ("01/31/2009", "%m/%d/%Y"), ("31.1.09", "%d.%m.%y"), ("5 May 2009", "%d/%m/%Y")],
+)
+def test_unread_dates_show_an_example_and_the_option(tmp_path, text, wanted):
+    (tmp_path / "x.csv").write_text(f"subject,date,code\n1,{text},A\n")
+    with pytest.raises(RecordsError, match=f"Dates such as '{text}' cannot be read.*--date-format {wanted}"):
+        import_csv(tmp_path / "x.csv", tmp_path / "out")
+    (tmp_path / "x.csv").write_text(f"subject,date,code\n1,{text},A\n2,2009-01-31,A\n")
+    ran = CliRunner().invoke(
+        app, ["records", "import", str(tmp_path / "x.csv"), "--source", "csv", "--out", str(tmp_path / "out")]
+    )
+    assert ran.exit_code == 0
+    assert f"Dates such as '{text}'" in ran.output
+    # Reports show notes, and no date of a patient.
+    assert import_summary(tmp_path / "out")["notes"] == []
+
+
+def test_apply_reads_records_as_import_does():
+    """Every option of `import` on how records are read is one of `apply`."""
+    commands = {
+        command.name: inspect.signature(command.callback).parameters for command in records_app.registered_commands
+    }
+    reading = set(commands["import"]) - {"path", "out"}
+    assert {"column", "date_format", "vocabulary", "duplicates"} < reading <= set(commands["apply"])
+
+
+def test_rejected_cells_are_no_formulas(tmp_path):
+    (tmp_path / "x.csv").write_text("subject,date,code\n1,2009-01-31,A\n2,=HYPERLINK(1),A\n3,-5,A\n")
+    import_csv(tmp_path / "x.csv", tmp_path / "out")
+    assert [row[2] for row in rejected(tmp_path / "out")] == ["'=HYPERLINK(1)", "-5"]
+
+
+# ---- enrolment
+
+
+def test_months_are_placed_where_they_can_only_be():
+    date = datetime.date
+    months = {
+        1: {2008: 12, 2009: 12, 2010: 12},
+        2: {2008: 5, 2009: 12, 2010: 0},  # joined in August 2008, left at the end of 2009
+        3: {2008: 12, 2009: 4},  # left at the end of April
+        4: {2008: 12, 2009: 6, 2010: 12},  # a gap somewhere in 2009
+        5: {2008: 6, 2009: 0},  # anywhere
+        6: {2008: 0, 2009: 12},
+        7: {2008: 12, 2009: 3},  # died in March 2009: covered until then
+        8: {2008: 0, 2009: 2},  # joined two months before
+        9: {2008: 0},
+    }
+    found = enrolment_periods(months, {7: date(2009, 3, 7), 8: date(2009, 5, 9)})
+    assert found.periods == {
+        1: [(date(2008, 1, 1), date(2010, 12, 31))],
+        2: [(date(2008, 8, 1), date(2009, 12, 31))],
+        3: [(date(2008, 1, 1), date(2009, 4, 30))],
+        4: [(date(2008, 1, 1), date(2008, 12, 31)), (date(2010, 1, 1), date(2010, 12, 31))],
+        5: [],
+        6: [(date(2009, 1, 1), date(2009, 12, 31))],
+        7: [(date(2008, 1, 1), date(2009, 3, 31))],
+        8: [(date(2009, 4, 1), date(2009, 5, 31))],
+        9: [],
+    }
+    assert found.n_unplaced == 2
+
+
+def test_claims_have_periods_of_observation(tmp_path):
+    """Parts A and B count, months with a managed plan do not: its claims are elsewhere."""
+    source = tmp_path / "in"
+    source.mkdir()
+    head = "DESYNPUF_ID,BENE_BIRTH_DT,BENE_DEATH_DT," + ",".join(
+        f"BENE_{p}_CVRAGE_TOT_MONS" for p in ("HI", "SMI", "HMO")
+    )
+    for year, rows in (
+        (2008, ("AAA,19400101,,12,12,0", "BBB,19300101,,12,12,12", "CCC,19300101,,12,9,0", "DDD,19300101,,12,12,0")),
+        (2009, ("AAA,19400101,,12,12,0", "BBB,19300101,,12,12,0", "CCC,19300101,,0,12,0", "DDD,19300101,,12,12,8")),
+    ):
+        file = source / f"DE1_0_{year}_Beneficiary_Summary_File_Sample_1.csv"
+        file.write_text("\n".join([head, *rows]) + "\n")
+    events = open_events(import_synpuf(source, tmp_path / "out"))
+    for at, expected in (("2008-06-01", [1, 4]), ("2009-04-30", [1, 2, 4]), ("2009-05-01", [1, 2])):
+        assert build_cohort(events, at, CohortRule(data_end=datetime.date(2009, 12, 31))).subject.tolist() == expected
+    assert "withheld of 4 beneficiaries" in import_summary(tmp_path / "out")["notes"][0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coaltree.records import CohortRule, RecordsError, build_cohort, count_codes, load_config, open_events
-from coaltree.records.cohort import ALWAYS, NEVER, find_data_end, make_periods
+from coaltree.records.cohort import ALWAYS, NEVER, as_day, find_data_end, make_periods
 from coaltree.records.dataset import index_days, prepare_data, read_thresholds
 from coaltree.records.features import find_sex, measured_values
 from tests.records import patients
@@ -78,6 +78,39 @@ def test_one_wrong_date_does_not_uncensor_everybody(tmp_path):
         end, notes = followed([(1, datetime.datetime(year, 6, 1), "A")], str(year))
         assert end == plain, year
         assert any("do not count" in note or "wrong dates" in note for note in notes)
+
+
+def test_shifted_dates_count(tmp_path):
+    """De-identified records such as MIMIC's are dated 2110 to 2202, by subject; a few wrong dates are none."""
+    today = datetime.date(2026, 1, 1)
+
+    def made(years, name):
+        rows = [
+            (s, datetime.datetime(year, 3, 1) + datetime.timedelta(days=d), "A")
+            for s, year in enumerate(years, start=1)
+            for d in (0, 200)
+        ]
+        rows += [(s, datetime.datetime(1950, 1, 1), "MEDS_BIRTH") for s in range(1, len(years) + 1)]
+        return open_events(write_meds(tmp_path / name, rows))
+
+    shifted = made([2110 + s % 93 for s in range(100)], "shifted")
+    days = {s: datetime.date(2110 + (s - 1) % 93, 6, 1) for s in range(1, 101)}
+    cohort = build_cohort(shifted, days, today=today)
+    assert len(cohort) == 100
+    assert int(cohort.last_day.max()) == as_day("2202-09-17")
+    assert any("dates are taken to be shifted" in note and "data_end" in note for note in cohort.notes)
+    # A study of the wrong century is told when its data end.
+    with pytest.raises(RecordsError, match=r"The data end on 2202-09-17, before the threshold.*State data_end"):
+        build_cohort(shifted, "2500-01-01", today=today)
+    with pytest.raises(RecordsError, match="correct data_end"):
+        build_cohort(shifted, "2500-01-01", CohortRule(data_end=datetime.date(2400, 1, 1)), today=today)
+
+    mostly = made([2010] * 60 + [2110] * 40, "mostly")
+    cohort = build_cohort(mostly, "2010-06-01", today=today)
+    assert int(cohort.last_day.max()) == as_day("2010-09-17")
+    assert any("which do not count. State data_end if they do" in note for note in cohort.notes)
+    with pytest.raises(RecordsError, match=r"40 subject\(s\) have events dated after.*State data_end"):
+        build_cohort(mostly, "2110-06-01", today=today)
 
 
 def test_without_periods(tmp_path):

@@ -47,7 +47,7 @@ CONFIGS = {
     "a level in per cent": (PLAIN + "[validation]\nlevel = 95\n", "Write 0.95 for 95 per cent"),
     "a level of one": (PLAIN + "[cost]\nlevel = 1.0\n", r"\[cost\]: level must be between 0 and 1"),
     "a level that is no number": (PLAIN + "[validation]\nlevel = nan\n", "level must be between 0 and 1"),
-    "no particles": (PLAIN + "[model]\nn_particles = 0\n", "n_particles must be at least 1"),
+    "particles of old": (PLAIN + "[model]\nn_particles = 10\n", "n_particles"),
     "no chains": (PLAIN + "[model]\nn_chains = 0\n", "n_chains must be at least 1"),
     "burn-in beyond the end": (PLAIN + "[model]\nn_iter = 50\nburn_in = 50\n", "burn_in must be below n_iter"),
     "one fold": (PLAIN + "[validation]\nn_folds = 1\n", "n_folds must be at least 2"),

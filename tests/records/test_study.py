@@ -1,7 +1,9 @@
 """A small study from files to a report, by the commands that users type."""
 
+import csv
 import json
 import re
+from html import escape
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 
 from coaltree.cli import app
 from coaltree.records import evaluation, load_config, run_study
+from coaltree.records import study as study_module
 
 CONFIG = """
 seed = 3
@@ -55,6 +58,7 @@ def finished(config):
     out = config.parent / "out"
     result = CliRunner().invoke(app, ["records", "study", str(config), "--out", str(out)])
     assert result.exit_code == 0, result.output
+    assert json.loads((out / "summary.json").read_text())["verdict"] in result.output
     return out
 
 
@@ -65,8 +69,27 @@ def test_one_command_writes_one_folder(finished):
     assert summary["status"] == "finished"
     assert set(summary["auroc"]["temporal"]) == {"coalescent_probit", "ml_probit"}
     page = (finished / "report.html").read_text()
-    for text in ("day -183 to day -1", "day 0 to day 364", "Bang and Tsiatis", "Left out, with fewer than 5 events"):
+    assert summary["verdict"].startswith("Not converged: ")
+    for text in (
+        escape(summary["verdict"]),
+        "day -183 to day -1",
+        "day 0 to day 364",
+        "Bang and Tsiatis",
+        "Left out, with fewer than 5 events",
+    ):
         assert text in page
+
+
+def test_scores_have_the_numbers_of_labels_of_their_own_threshold(finished):
+    def rows(name):
+        with (finished / f"{name}.csv").open(encoding="utf-8", newline="") as stream:
+            return {row["outcome"]: row for row in csv.DictReader(stream)}
+
+    outcomes = rows("outcomes")
+    for name, threshold in (("scores-cross-validation", "2009-01-01"), ("scores-temporal", "2010-01-01")):
+        found = {outcome: row["n"] for outcome, row in rows(name).items()}
+        assert found == {outcome: outcomes[outcome][f"labels {threshold}"] for outcome in found}
+    assert any(row["labels 2009-01-01"] != row["labels 2010-01-01"] for row in outcomes.values())
 
 
 def test_no_patient_leaves(finished, truth):
@@ -116,12 +139,39 @@ def test_an_interrupted_study_is_taken_up(config, finished, monkeypatch, tmp_pat
     np.testing.assert_array_equal(result.temporal.probability, again.temporal.probability)
 
 
+def test_the_seed_of_the_config_is_handed_on(config, finished, monkeypatch):
+    """To both comparisons and to every bootstrap; other resamples would not tell."""
+    given = {}
+
+    def spied(name):
+        real = getattr(study_module, name)
+
+        def call(*arguments, **named):
+            given[name] = named["random_state"] if "random_state" in named else arguments[-1]
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(study_module, name, call)
+
+    for name in ("node_separation", "cost_curves", "outcome_curves"):
+        spied(name)
+    settings = load_config(config)
+    result = run_study(settings, finished.parent / "out-private")
+    assert settings.seed == 3
+    assert given == dict.fromkeys(("node_separation", "cost_curves", "outcome_curves"), 3)
+    assert result.cross_validation.seed == result.temporal.seed == result.model.info["seed"] == 3
+
+
 def test_a_damaged_file_is_computed_again(tmp_path):
     store = evaluation.Store(tmp_path)
-    assert store.get("x", lambda: {"a": np.arange(3)})["a"].tolist() == [0, 1, 2]
-    assert store.get("x", lambda: {"a": np.zeros(1)})["a"].tolist() == [0, 1, 2]
+
+    def get(value, part="a"):
+        return store.get("x", lambda: {"a": np.array(value)}, lambda found: found[part].sum())["a"].tolist()
+
+    assert get([0, 1, 2]) == [0, 1, 2]
+    assert get([0]) == [0, 1, 2]
+    assert get([3], part="not there") == [3]  # a right checksum, but not what is needed
     (tmp_path / "x.npz").write_bytes(b"half a file")
-    assert store.get("x", lambda: {"a": np.ones(1)})["a"].tolist() == [1.0]
+    assert get([1.0]) == [1.0]
     assert [file.name for file in tmp_path.iterdir()] == ["x.npz"]
 
 
@@ -165,6 +215,11 @@ def test_the_other_commands(tmp_path):
     result = run(app, ["records", "import", raw, "--out", out, "--source", "meds"])
     assert result.exit_code == 0, result.output
     assert "20 subjects" in result.output
+    result = run(app, ["records", "import", raw, "--out", out, "--source", "meds", "--quiet"])
+    assert (result.exit_code, result.stdout) == (0, "")
+    quiet = ["--subjects", "20", "--factors", "2", "--events-per-year", "5", "--quiet"]
+    result = run(app, ["records", "simulate", "--out", f"{raw}-again", *quiet])
+    assert (result.exit_code, result.output) == (0, "")
     assert run(app, ["records", "import", raw, "--out", out, "--source", "omop"]).exit_code == 2
     bad = run(app, ["records", "import", raw, "--out", out, "--source", "csv", "--column", "subject"])
     assert bad.exit_code == 2

@@ -12,7 +12,7 @@ import numpy as np
 
 from tests.reference.weights import log_local
 
-N_SIDE, DEPTH, NEAR, ROUGHLY = 8, 60.0, 6.0, 0.1
+N_SIDE, DEPTH, NEAR, ROUGHLY = 3, 60.0, 6.0, 0.1
 
 
 def ancestors(node, parents):

@@ -9,6 +9,7 @@ from coaltree.regression import scores
 from coaltree.regression.baselines import BASELINES
 from coaltree.regression.comparison import Comparison, compare
 from coaltree.rows import Rows
+from tests.fuzz.damage import damaged
 from tests.seeds import seed
 
 
@@ -147,6 +148,12 @@ def test_checkpoint(data, tmp_path):
     assert fresh.probability.tobytes() == kept.probability.tobytes()
     assert not list(folder.glob(".*"))
     sorted(folder.iterdir())[0].write_bytes(b"damaged")
+    assert n_fits(X, Y)[0] == 1
+    file = sorted(folder.iterdir())[0]
+    for _, content in damaged(file.read_bytes()):  # sealed again: kept only if it can be used
+        file.write_bytes(content)
+        assert np.isfinite(n_fits(X, Y)[1].probability).all()
+    file.unlink()
     assert n_fits(X, Y)[0] == 1
     assert n_fits(X + 1.0, Y)[0] == 4
     assert n_fits(X, 1.0 - Y)[0] == 4

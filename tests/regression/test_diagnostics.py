@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from coaltree.posterior.convergence import FEWEST_KEPT, judge_coefficients
+from coaltree.posterior.convergence import (
+    FEWEST_DRAWS,
+    HIGHEST_R_HAT,
+    LOWEST_DRAWS,
+    OUTCOMES,
+    TOLERATED,
+    Coefficients,
+    Convergence,
+    diagnose,
+    judge_coefficients,
+)
 from coaltree.posterior.diagnostics import effective_size, r_hat
 from tests.seeds import seed
 
@@ -56,42 +66,70 @@ def test_constant_and_short_chains():
     assert np.isnan(effective_size(draws[:, :7])).all()
 
 
-def judge(draws):
-    """Whether draws (chains, draws, outcomes, coefficients) may be relied on, and what is said."""
+def judge(draws, **scalars):
+    """The verdict on draws (chains, draws, outcomes, coefficients), with scalars (chains, draws) beside them."""
     names = [f"outcome{j}" for j in range(draws.shape[2])]
-    return judge_coefficients(r_hat(draws), effective_size(draws), names, draws.shape[1])
+    coefficients = judge_coefficients(r_hat(draws), effective_size(draws), names)
+    scalars = {"log_likelihood": np.random.default_rng(seed(9)).standard_normal(draws.shape[:2])} | scalars
+    return diagnose(scalars, None, *draws.shape[:2], tuple(scalars), OUTCOMES, coefficients)
 
 
 def test_chains_that_agree_are_not_complained_about():
     rng = np.random.default_rng(seed(10))
-    assert judge(rng.standard_normal((2, 400, 20, 26)))[0]
-    slow = autoregressive(0.9, 2, 800, 20, rng).reshape(2, 800, 4, 5)
-    agree, message = judge(slow)
-    assert agree
-    assert message.startswith("The chains agree")
+    assert judge(rng.standard_normal((2, 400, 20, 26))).converged
+    slow = autoregressive(0.8, 2, 800, 20, rng).reshape(2, 800, 4, 5)
+    found = judge(slow)
+    assert found.converged
+    assert found.verdict.startswith("The chains agree: largest R-hat 1.0")
+    alone = judge(rng.standard_normal((1, 400, 4, 5)))
+    assert alone.verdict.startswith("The halves of the only chain agree")
 
 
 def test_chains_apart_are_named_with_what_to_do():
     rng = np.random.default_rng(seed(11))
     draws = rng.standard_normal((2, 400, 4, 3))
     draws[1, :, 2, 1] += 3.0
-    agree, message = judge(draws)
-    assert not agree
-    assert "of outcome outcome2" in message
-    assert "1 of 12" in message
-    assert "Raise n_iter" in message
+    found = judge(draws)
+    assert not found.converged
+    assert "of outcome outcome2" in found.verdict
+    assert "1 of 12" in found.verdict
+    assert found.verdict.endswith("Give a longer burn-in and more iterations.")
     # Many that are a little apart count too; an outcome that was not fitted does not.
     draws = rng.standard_normal((2, 400, 4, 3))
     draws[1] += 1.5
-    assert "12 of 12" in judge(draws)[1]
-    ratio, size = r_hat(draws), effective_size(draws)
-    ratio[:], size[:] = np.nan, np.nan
-    assert "too short to be judged" in judge_coefficients(ratio, size, list("abcd"), 400)[1]
+    assert "12 of 12" in judge(draws).verdict
+    draws[:] = np.nan
+    assert judge(draws).coefficients is None
+
+
+def test_few_effective_draws_count_as_well_as_r_hat():
+    """Chains that agree because they hardly move: long memory, and R-hat that is not alarmed by most of them."""
+    sticky = autoregressive(0.97, 2, 800, 60, np.random.default_rng(seed(13))).reshape(2, 800, 6, 10)
+    assert np.mean(effective_size(sticky) < FEWEST_DRAWS) > TOLERATED
+    assert "fewer than 50 independent ones" in judge(sticky).verdict
+    one = np.random.default_rng(seed(14)).standard_normal((2, 800, 6, 10))
+    one[:, :, 3, 3] = sticky[:, :, 0, 0] if r_hat(sticky[:, :, 0, 0]) < HIGHEST_R_HAT else sticky[:, :, 1, 1]
+    assert judge(one).converged == (effective_size(one[:, :, 3, 3]) >= LOWEST_DRAWS)  # one of sixty is tolerated
+
+
+def test_a_scalar_that_has_not_converged_spoils_the_verdict():
+    """Coefficients that are tolerable (R-hat 1.07, 47 draws) beside a leaf noise that is not (1.11 and 15)."""
+    good = Convergence(
+        *({"spread": 1.01, "leaf_noise": 1.02}, {"spread": 300.0, "leaf_noise": 90.0}),
+        *({"spread": 300.0, "leaf_noise": 80.0}, 0.05, 0.99, 200.0, 2, 700, OUTCOMES),
+        Coefficients(300, 6, 1.07, 47.0, "stroke"),
+    )
+    assert good.converged
+    assert good.verdict.startswith("The chains agree on all but 6 of 300 coefficients: largest R-hat 1.070, fewest")
+    bad = good._replace(r_hat=good.r_hat | {"leaf_noise": 1.11}, bulk_ess=good.bulk_ess | {"leaf_noise": 15.0})
+    assert not bad.converged
+    assert "the chains do not agree on the leaf noise (R-hat 1.11" in bad.verdict
+    assert "the draws of the leaf noise are worth only 15 independent ones" in bad.verdict
+    assert "coefficients" not in bad.verdict
+    assert not good._replace(coefficients=Coefficients(300, 16, 1.07, 47.0, "stroke")).converged
+    assert not good._replace(support_difference=0.2).converged
 
 
 def test_few_draws_are_not_judged():
-    draws = np.random.default_rng(seed(12)).standard_normal((2, FEWEST_KEPT - 1, 2, 2))
-    draws[1] += 5.0
-    assert "too short to be judged" in judge(draws)[1]
-    draws = np.concatenate([draws, draws[:, :1]], axis=1)
-    assert "not converged" in judge(draws)[1]
+    draws = np.random.default_rng(seed(12)).standard_normal((2, 7, 2, 2))
+    assert judge(draws).verdict.startswith("Not known to have converged: 7 draw(s) per chain are too few")

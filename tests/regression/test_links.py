@@ -30,9 +30,9 @@ def both(z, link):
     eta = np.asarray(z, dtype=float)[None, :]
     values, slopes = np.zeros(eta.size), np.empty_like(eta)
     signs = np.ones(eta.shape, dtype=np.int8)
-    links.values_and_slopes(eta, signs, np.ones(1), links.table(link), link, values, slopes)
+    links.values_and_slopes(eta, signs, np.ones((1, 1)), links.table(link), link, values, slopes)
     alone = np.empty_like(eta)
-    links.slopes(eta, signs, np.ones(1), links.table(link), link, alone)
+    links.slopes(eta, signs, np.ones((1, 1)), links.table(link), link, alone)
     np.testing.assert_array_equal(alone, slopes)
     return values, slopes[0]
 

@@ -94,7 +94,7 @@ def test_constant_and_repeated_features():
 
 def test_largest_penalty_is_where_coefficients_appear():
     X, y = simulate()
-    top = penalties(X, y, 1.0)[0]
+    top = penalties(X, y, np.ones(len(y)), 1.0)[0]
     assert not fit_coefficients(X, y, 1.0001 * top, 1.0)[1:].any()
     assert fit_coefficients(X, y, 0.99 * top, 1.0)[1:].any()
 
@@ -103,8 +103,8 @@ def test_largest_penalty_is_where_coefficients_appear():
 def test_chosen_penalty_has_the_lowest_held_out_loss(l1_ratio):
     X, y = simulate(n=200, number=4)
     folds = np.arange(200) % 4
-    penalty, chosen_ratio, loss = choose_penalty(X, y, (l1_ratio,), folds)
-    grid = penalties(X, y, l1_ratio)
+    penalty, chosen_ratio, loss = choose_penalty(X, y, np.ones(len(y)), (l1_ratio,), folds)
+    grid = penalties(X, y, np.ones(len(y)), l1_ratio)
     losses = np.zeros(len(grid))
     for f in range(4):
         inside, outside = folds != f, folds == f

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from html import escape
 
 import numpy as np
 import pytest
@@ -92,7 +93,8 @@ def test_data_of_the_tree(result, path):
     np.testing.assert_array_equal(unpacked(data["children"]), tree.children)
     unit = data["unit"]
     np.testing.assert_allclose(unit * unpacked(data["times"]), tree.times, rtol=1e-6)
-    np.testing.assert_allclose(unpacked(data["support"]) / 65534, posterior.clade_support(tree), atol=1e-5)
+    np.testing.assert_allclose(unpacked(data["overlap"]) / 65534, posterior.expected_overlap(tree), atol=1e-5)
+    np.testing.assert_allclose(unpacked(data["exact"]) / 65534, posterior.clade_support(tree), atol=1e-5)
     intervals = posterior.time_intervals(tree, 0.9)
     stored = unit * np.stack([unpacked(data["low"]), unpacked(data["high"])], 1)
     np.testing.assert_allclose(stored, intervals, rtol=1e-6)
@@ -114,14 +116,20 @@ def test_diagnostics_tell_of_the_chains(result, path):
     markup = path.read_text(encoding="utf-8")
     for word in ("Henao", "Daumé", "Görür", "effective draws", "slowest of 25 entries", "sd 2"):
         assert word in markup
-    assert 'class="note good"' in markup
+    assert "There are no chains to be compared." in markup
+    agreed = Convergence(
+        {"log_joint": 1.004}, {"log_joint": 400.0}, {"log_joint": 390.0}, 0.02, 0.99, 200.0, n_chains=2, n_draws=300
+    )
+    trusted = clustering_page(replace(result, convergence=agreed)).render()
+    assert '<div class="note good"' in trusted
+    assert escape(agreed.verdict) in trusted
     told = Convergence(
         {"log_joint": 1.234}, {"log_joint": 12.0}, {"log_joint": 9.0}, 0.321, 0.876, 17.0, n_chains=2, n_draws=6
     )
     doubtful = clustering_page(replace(result, warnings=told.warnings, convergence=told)).render()
-    assert "Not converged: the chains do not agree on the log joint (R-hat 1.23, should be below 1.1)" in doubtful
+    assert "Not converged: the chains do not agree on the log joint (R-hat 1.23, should be below 1.05)" in doubtful
     assert "clade supports differ by 0.32 between chains" in doubtful
-    assert "See the warnings at the top of the page." in doubtful
+    assert doubtful.count(escape(told.verdict)) == 2  # at the top, and with the numbers
     for number in ("1.234", "0.321", "0.876"):
         assert number in doubtful
 
@@ -207,7 +215,7 @@ def test_slider_changes_the_clusters(window, result):
         move_slider(window, k)
         expected = result.tree.cut(n_clusters=k)
         assert labels_in_page(window) == expected.tolist()
-        sizes = {str(c + 1): str(count) for c, count in enumerate(np.bincount(expected))}
+        sizes = {str(c): str(count) for c, count in enumerate(np.bincount(expected))}
         assert dict(rows_of(window)) == sizes
         assert window.find_element("css selector", "#cut-number").get_property("value") == str(k)
         assert window.find_element("css selector", ".summary").text.startswith(f"{k} cluster")
@@ -241,7 +249,7 @@ def test_cuts_are_those_of_the_hierarchy(tmp_path, open_page):
         assert "2 outliers" in window.find_element("css selector", ".summary").text
         counts = {int(number): int(count) for number, count in rows_of(window)}
         expected = np.bincount(found.cut(k) + 1)[1:]
-        assert all(expected[number - 1] == count for number, count in counts.items())
+        assert all(expected[number] == count for number, count in counts.items())
     # The control: the last merges in time make other clusters.
     assert found.cut(5).tolist() != found.tree.cut(n_clusters=5).tolist()
     # Two outliers take a place at the top of the tree, and no more clusters are to be had than other rows.
@@ -265,7 +273,7 @@ def test_exact_number_is_held_within_bounds(window):
 
 
 def test_tree_by_keyboard(window, result):
-    tree, support = result.tree, result.posterior.clade_support(result.tree)
+    tree, overlap = result.tree, result.posterior.expected_overlap(result.tree)
     root = 2 * N - 2
     key(window, Keys.ARROW_LEFT)
     assert detail(window).startswith(f"Branch of {N} rows")
@@ -275,7 +283,7 @@ def test_tree_by_keyboard(window, result):
     assert node in tree.children[-1]
     if node >= N:
         assert f"Branch of {tree.sizes()[node - N]} rows" in detail(window)
-        assert f"Support {100 * support[node - N]:.0f}%" in detail(window)
+        assert f"Expected overlap {100 * overlap[node - N]:.0f}%" in detail(window)
         for leaf in tree.leaves(node)[:5]:
             assert tree.leaf_names[leaf] in detail(window)
     key(window, Keys.ARROW_DOWN)
@@ -370,11 +378,50 @@ def test_labels_are_inert(window):
     assert NASTY[0] in detail(window)
 
 
+def too_wide(window):
+    """Tables that must be scrolled sideways."""
+    tables = "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth + 1)"
+    return window.execute_script(f"return {tables}.map((e) => e.getAttribute('aria-label'))")
+
+
+def test_wide_screen_shows_tables_whole(window):
+    assert too_wide(window) == []
+
+
+def test_clusters_are_described_in_words(result, tmp_path, open_page):
+    labels = result.tree.cut(n_clusters=CHOSEN)
+    X = np.stack([10.0 * (labels == 0), labels == 1], axis=1).astype(float)
+    evidence = [
+        {"n_clusters": 3, "score": 0.7, "share_of_draws": 0.2, "cluster_sizes": [30, 6, 4], "groups": "0 + 2 are one"},
+        {"n_clusters": 4, "score": 0.9, "share_of_draws": 0.6, "cluster_sizes": [20, 10, 6, 4], "groups": "chosen"},
+    ]
+    overlaps = [{"expected_overlap": [0.9, 0.83, 0.7], "mean_expected_overlap": 0.87}]
+    told = tuple(each | overlap for each, overlap in zip(evidence, 2 * overlaps, strict=True))
+    levels = ((), ("red", "blue"))
+    changed = replace(result, X=X, features=("size", "colour"), levels=levels, labels=labels, evidence=told)
+    clustering_page(changed).write(tmp_path / "words.html")
+    window = open_page(tmp_path / "words.html")
+    rows = "[...document.querySelectorAll('table.clusters tbody tr')]"
+    words = dict(
+        window.execute_script(f"return {rows}.map((r) => [r.dataset.cluster, r.querySelector('.words').innerText])")
+    )
+    assert "high size (+" in words["0"]
+    share = f"{np.mean(labels == 1):.0%}"
+    assert f"colour 100% blue (of all rows {share})" in words["1"]
+    shown = window.find_element("css selector", "main").text
+    assert "0 + 2 are one" in shown
+    assert too_wide(window) == []
+    heights = "return [...document.querySelectorAll('table.clusters thead th')].map((e) => e.scrollHeight)"
+    assert max(window.execute_script(heights)) < 60  # no header is broken inside a word
+    assert "87%" in shown
+
+
 def test_narrow_screen_does_not_scroll_sideways(window):
     window.set_window_size(420, 900)
     try:
         pixels(window)  # a frame after the change
         assert window.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+        assert too_wide(window) == []
     finally:
         window.set_window_size(1400, 1000)
 

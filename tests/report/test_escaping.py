@@ -192,6 +192,8 @@ def study(labels, probit, folder):
             "left_out": [labels[9]],
             "r_hat": 1.0,
             "bulk_ess": 500.0,
+            "converged": False,
+            "verdict": f"Not converged: {labels[9]}",
             "unpriced": [],
             "imported": {"dataset_name": labels[10], "n_events": 7, "notes": [labels[11]]},
             "inclusion": labels[0],

@@ -111,13 +111,13 @@ def test_size_and_time(result, path, open_page):
 
 def test_first_view_is_the_one_of_the_drawing(window, result):
     shown = tips(window)
-    support = np.rint(65534 * result.support) / 65534  # as the page knows it
-    assert sorted(shown) == sorted(collapse(result.tree, MOST_TIPS, support, K).tips.tolist())
+    overlap = np.rint(65534 * result.overlap) / 65534  # as the page knows it
+    assert sorted(shown) == sorted(collapse(result.tree, MOST_TIPS, overlap, K).tips.tolist())
     assert len(rows_of(window)) == K
     set_control(window, "#tips-shown", "240", "change")
     assert len(tips(window)) == 240
     move_slider(window, 2)
-    assert sorted(tips(window)) == sorted(collapse(result.tree, 240, support, 2).tips.tolist())
+    assert sorted(tips(window)) == sorted(collapse(result.tree, 240, overlap, 2).tips.tolist())
 
 
 def test_a_click_opens_a_clade_and_the_trail_leads_back(window, result):
@@ -131,7 +131,7 @@ def test_a_click_opens_a_clade_and_the_trail_leads_back(window, result):
     rows = len(leaves)
     assert f"{rows:,} rows" in trail(window)
     assert detail(window).startswith(f"Branch of {rows:,} rows")
-    assert f"Support {100 * result.support[tip - N]:.0f}%" in detail(window)
+    assert f"Expected overlap {100 * result.overlap[tip - N]:.0f}%" in detail(window)
     assert not same(pixels(window), picture)
     window.execute_script("document.querySelector('.trail button').click()")
     assert tips(window) == before
@@ -226,12 +226,12 @@ def test_one_tree_has_no_supports(n, tmp_path, open_page):
     single = make_result(ct.sample_tree(n, random_state=0), n_trees=1)
     single = replace(single, posterior=replace(single.posterior, info={"method": "greedy"}))
     clustering_page(single).write(tmp_path / "page.html")
-    assert "no supports: one greedy tree" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "not known: one greedy tree" in (tmp_path / "page.html").read_text(encoding="utf-8")
     window = open_page(tmp_path / "page.html")
     pixels(window)
     key(window, Keys.ARROW_LEFT, Keys.ARROW_RIGHT)
-    assert "No support: there is one tree only." in detail(window)
-    assert "No supports: there is one tree only." in window.find_element("css selector", ".legend").text
+    assert "No expected overlap: there is one tree only." in detail(window)
+    assert "No overlaps: there is one tree only." in window.find_element("css selector", ".legend").text
     cells = "[...document.querySelectorAll('table.clusters tbody tr')].map((row) => row.cells[2].textContent)"
     assert set(window.execute_script(f"return {cells}")) == {"–"}
 

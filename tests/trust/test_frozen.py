@@ -50,7 +50,7 @@ def test_clustering():
     model = ct.CoalescentClustering.load(DATA / "clustering-1.npz")
     expected = json.loads((DATA / "expected-1.json").read_text(encoding="utf-8"))["clustering"]
     assert model.labels_.tolist() == expected["labels"]
-    assert model.get_params()["n_iter"] == 4
+    assert (model.n_draws, model.warmup, model.n_clusters) == (3, 1, 2)  # former names in the file
     np.testing.assert_allclose(model.covariance_, expected["covariance"], rtol=1e-12)
     np.testing.assert_allclose(model.score_samples(np.array(expected["rows"])), expected["scores"], rtol=1e-6)
 
@@ -115,7 +115,7 @@ def write(folder):
     X = ct.sample_data(ct.sample_tree(5, random_state=1), 2, random_state=2)
     post = ct.sample_posterior(X, n_particles=4, method="tpost", names=names)
     post.save(folder / "posterior-1.npz")
-    model = ct.CoalescentClustering(n_particles=3, n_iter=4, burn_in=1, n_clusters=2, random_state=0).fit(10 * X)
+    model = ct.CoalescentClustering(2, n_draws=3, warmup=1, random_state=0).fit(10 * X)
     model.save(folder / "clustering-1.npz")
     for name, run in (("learner-1.npz", _learn), ("probit-1.npz", _regress)):
         (folder / name).unlink(missing_ok=True)

@@ -81,9 +81,15 @@ def tasks(options: Options) -> Sequence[Key]:
     return [*simulated, ("synpuf", 0)] if there else simulated
 
 
+def papers_labels(config: StudyConfig) -> StudyConfig:
+    """Label as the paper does: subjects who leave or die before the outcome are left out."""
+    cohort, outcomes = replace(config.cohort, death="censor"), replace(config.outcomes, censoring="drop")
+    return replace(config, cohort=cohort, outcomes=outcomes)
+
+
 def shortened(config: StudyConfig) -> StudyConfig:
     """Settings of a quick run."""
-    model = ModelConfig(n_iter=QUICK_ITER, burn_in=QUICK_BURN_IN, n_chains=1, n_particles=20, baselines=QUICK_BASELINES)
+    model = ModelConfig(n_iter=QUICK_ITER, burn_in=QUICK_BURN_IN, n_chains=1, baselines=QUICK_BASELINES)
     return replace(config, model=model, validation=ValidationConfig(n_folds=QUICK_FOLDS, n_resamples=200))
 
 
@@ -108,7 +114,8 @@ def study(key: Key, options: Options, folder: Path) -> Row:
     else:
         file = where / "study.toml"
         file.write_text(CLAIMS.format(path=repr(str((Path(options.data) / "synpuf").resolve()))), encoding="utf-8")
-    config = shortened(load_config(file)) if options.quick else load_config(file)
+    config = papers_labels(load_config(file))
+    config = shortened(config) if options.quick else config
     if kind == "simulated" and seed > FIRST_SEED:
         config = replace(config, validation=replace(config.validation, n_folds=MORE_FOLDS))
     result = run_study(config, where / "work", n_jobs=options.jobs)

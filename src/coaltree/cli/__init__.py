@@ -11,7 +11,7 @@ import typer
 
 from coaltree._version import __version__
 from coaltree.cli import records, regress
-from coaltree.cli.shared import check_jobs, command_line, list_files, told
+from coaltree.cli.shared import QUIET, check_jobs, command_line, list_files, show_verdict, told, usual_folder
 from coaltree.inference.learning.chain import AUTO, GREEDY
 from coaltree.model.columns import KINDS
 from coaltree.reading import split_names
@@ -51,10 +51,13 @@ def _demo(
     ),
     particles: Annotated[int, typer.Option(min=2, max=100_000, help="Trees per posterior.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same files.")] = 0,
+    quiet: Annotated[bool, typer.Option("--quiet", help=QUIET)] = False,
 ) -> None:
     """Sample the trees of 30 iris flowers, draw them and say which branches to trust."""
-    with told("--out", context):
-        summary = demo(out, n_particles=particles, random_state=seed, verbose=1)
+    with told("--out", context, quiet):
+        summary = demo(out, n_particles=particles, random_state=seed, verbose=0 if quiet else 1)
+    if quiet:
+        return
     for heading, table in describe(summary):
         typer.secho(f"\n{heading}", bold=True)
         typer.echo(table)
@@ -66,9 +69,28 @@ class Covariance(StrEnum):
 
     spherical = "spherical"
     diagonal = "diagonal"
+    shrunk = "shrunk"
     wishart = "wishart"
     factors = "factors"
     auto = "auto"
+
+
+class Scale(StrEnum):
+    """What is done about the units of numbers."""
+
+    auto = "auto"
+    standard = "standard"
+    none = "none"
+
+
+class Metric(StrEnum):
+    """What rows are compared by."""
+
+    euclidean = "euclidean"
+    cosine = "cosine"
+    correlation = "correlation"
+    precomputed = "precomputed"
+    precomputed_squared = "precomputed_squared"
 
 
 Method = StrEnum("Method", [AUTO, GREEDY])  # type: ignore[misc]
@@ -79,7 +101,9 @@ _AUTO = Method(AUTO)
 def _cluster(
     context: typer.Context,
     table: Annotated[Path, typer.Argument(help="CSV, TSV, Excel, Parquet, Feather, h5ad or npy; one row per thing.")],
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write; by default TABLE-coaltree in the present folder.")
+    ] = None,
     id_column: Annotated[str | None, typer.Option(help="Column with the names of the rows.")] = None,
     features: Annotated[list[str] | None, typer.Option(help="Columns to cluster by: a,b,c. All if not given.")] = None,
     drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out: a,b,c.")] = None,
@@ -91,9 +115,13 @@ def _cluster(
         ),
     ] = None,
     drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")] = False,
-    standardise: Annotated[
-        bool, typer.Option(help="Scale columns to standard deviation 1; switch off if all have the same unit.")
-    ] = True,
+    scale: Annotated[
+        Scale,
+        typer.Option(
+            help="Bring columns to standard deviation 1, or keep their units; auto: the first, unless they are "
+            "components of one reduction."
+        ),
+    ] = Scale.auto,
     covariance: Annotated[
         Covariance | None,
         typer.Option(
@@ -114,7 +142,9 @@ def _cluster(
     ] = None,
     warmup: Annotated[
         int | None,
-        typer.Option(min=0, help="Iterations of each chain to drop; by default it depends on the number of rows."),
+        typer.Option(
+            min=0, help="Iterations of each chain to drop; by default a third, and chains end once they have converged."
+        ),
     ] = None,
     chains: Annotated[int | None, typer.Option(min=1, help="Chains, from different starts; 2 by default.")] = None,
     method: Annotated[Method, typer.Option(help="auto samples trees; greedy makes one, fast.")] = _AUTO,
@@ -130,12 +160,21 @@ def _cluster(
         ),
     ] = "auto",
     dates: Annotated[str, typer.Option(help="Take dates as numbers of days, or ignore them.")] = "days",
+    metric: Annotated[
+        Metric,
+        typer.Option(
+            help="Compare rows by their values, directions or correlation; precomputed: the table holds distances, or "
+            "their squares."
+        ),
+    ] = Metric.euclidean,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what this command wrote into the folder before.")
     ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help=QUIET)] = False,
 ) -> None:
     """Cluster the rows of a table: posterior trees, clusters, and a page that tells what to believe."""
-    with told("table", context):
+    out = usual_folder(table) if out is None else out
+    with told("table", context, quiet):
         found = cluster(
             table,
             out,
@@ -146,7 +185,8 @@ def _cluster(
             drop_missing=drop_missing,
             columns=_as_columns(columns),
             dates=dates,
-            standardise=standardise,
+            scale=scale.value,
+            metric=metric.value,
             covariance=None if covariance is None else covariance.value,
             leaf_noise=_as_noise(leaf_noise),
             n_draws=draws,
@@ -157,11 +197,14 @@ def _cluster(
             random_state=seed,
             n_jobs=jobs,
             overwrite=overwrite,
-            verbose=1,
+            verbose=0 if quiet else 1,
             command=command_line(context),
         )
-    _show_clusters(found)
-    list_files(out, MEANING, found.seconds)
+    if not quiet:
+        _show_clusters(found)
+    _show_doubts(found, quiet)
+    if not quiet:
+        list_files(out, MEANING, found.seconds)
 
 
 def _show_clusters(found: Clustering) -> None:
@@ -170,12 +213,20 @@ def _show_clusters(found: Clustering) -> None:
     shown = ", ".join(f"{size:,}" for size in sizes[:8]) + (", …" if len(sizes) > 8 else "")
     typer.secho(f"\n{len(sizes)} cluster{'s' * (len(sizes) > 1)} of {shown} rows.", bold=True)
     if n_apart:
-        typer.echo(f"{n_apart} row{'s' * (n_apart > 1)} fit{'s' * (n_apart == 1)} nowhere: cluster 0 in {LABELS}.")
+        typer.echo(f"{n_apart} row{'s' * (n_apart > 1)} fit{'s' * (n_apart == 1)} nowhere: cluster -1 in {LABELS}.")
     typer.echo(found.chosen_by)
     n_trees = len(model.posterior_)
     typer.echo(f"{n_trees} tree{'s' * (n_trees > 1)} of {model.posterior_.info['n_chains']} chain(s).")
+
+
+def _show_doubts(found: Clustering, quiet: bool) -> None:
+    """Print warnings and what the chains say about themselves; if `quiet`, only what is wrong, as errors are."""
+    convergence = found.model.convergence_
     for warning in found.warnings:
-        typer.secho(warning, fg=typer.colors.YELLOW)
+        if convergence is None or warning not in convergence.warnings:
+            typer.secho(warning, fg=typer.colors.YELLOW, err=quiet)
+    if convergence is not None:
+        show_verdict(convergence.verdict, convergence.converged, quiet)
 
 
 def _as_columns(text: str) -> str | dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from coaltree.cli.shared import QUIET, show_verdict
 from coaltree.errors import CoaltreeError
 
 app = typer.Typer(help="Medical records: from dated codes to a study of outcomes and costs.", no_args_is_help=True)
@@ -29,6 +30,28 @@ class Duplicates(StrEnum):
 
     keep = "keep"
     drop = "drop"
+
+
+# How records are read: the same for `import` and `apply`.
+_Vocabulary = Annotated[str | None, typer.Option(help="Vocabulary of bare codes in a CSV file, e.g. ICD9.")]
+_Column = Annotated[
+    list[str] | None, typer.Option(help="Column of a CSV file, e.g. subject=patient; repeat for date, code, cost.")
+]
+_DateFormat = Annotated[str | None, typer.Option(help="Format of dates in a CSV file, e.g. %d/%m/%Y.")]
+_Timezone = Annotated[str | None, typer.Option(help="Zone whose local time to store, e.g. Europe/Paris.")]
+_Duplicates = Annotated[Duplicates, typer.Option(help="Exact copies of events.")]
+_Schema = Annotated[str | None, typer.Option(help="Schema of an OMOP database file.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", help=QUIET)]
+
+
+def _columns(given: list[str] | None) -> dict[str, str] | None:
+    """Return columns given as subject=patient_id."""
+    from coaltree.records.errors import RecordsError
+
+    wrong = [text for text in given or [] if "=" not in text]
+    if wrong:
+        raise RecordsError(f"--column {wrong[0]} must have the form subject=patient_id.")
+    return dict(text.split("=", 1) for text in given or []) or None
 
 
 @contextmanager
@@ -51,12 +74,14 @@ def _simulate(
     hospital: Annotated[
         int, typer.Option(min=0, help="Another number: the same outcomes, other patients and habits of coding.")
     ] = 0,
+    quiet: _Quiet = False,
 ) -> None:
     """Simulate a cohort with a known outcome tree, as MEDS, with the truth and a study's config beside it."""
     from coaltree.records.simulate import simulate_cohort
 
     with _plain_errors():
-        simulate_cohort(out, subjects, seed, factors, events_per_year, progress=True, hospital=hospital)
+        simulate_cohort(out, subjects, seed, factors, events_per_year, progress=not quiet, hospital=hospital)
+    if not quiet:
         typer.echo(f"Wrote {subjects:,} subjects to {out}. Next: coaltree records study {out}/study.toml --out results")
 
 
@@ -65,26 +90,21 @@ def _import(
     path: Annotated[Path, typer.Argument(help="Folder or file to read.")],
     out: Annotated[Path, typer.Option(help="MEDS folder to write; replaced if an earlier import made it.")],
     source: Annotated[Source, typer.Option(help="Layout of the source.")],
-    vocabulary: Annotated[str | None, typer.Option(help="Vocabulary of bare codes in a CSV file, e.g. ICD9.")] = None,
-    column: Annotated[
-        list[str] | None, typer.Option(help="Column of a CSV file, e.g. subject=patient; repeat for date, code, cost.")
-    ] = None,
-    date_format: Annotated[str | None, typer.Option(help="Format of dates in a CSV file, e.g. %d/%m/%Y.")] = None,
-    timezone: Annotated[str | None, typer.Option(help="Zone whose local time to store, e.g. Europe/Paris.")] = None,
-    duplicates: Annotated[Duplicates, typer.Option(help="Exact copies of events.")] = Duplicates.keep,
-    schema: Annotated[str | None, typer.Option(help="Schema of an OMOP database file.")] = None,
+    vocabulary: _Vocabulary = None,
+    column: _Column = None,
+    date_format: _DateFormat = None,
+    timezone: _Timezone = None,
+    duplicates: _Duplicates = Duplicates.keep,
+    schema: _Schema = None,
+    quiet: _Quiet = False,
 ) -> None:
     """Convert records to MEDS with codes in one spelling; rows that cannot be read are listed in rejected.csv."""
-    from coaltree.records.errors import RecordsError
     from coaltree.records.importer import import_summary
     from coaltree.records.omop import import_omop
     from coaltree.records.sources import import_csv, import_meds, import_synpuf
 
     with _plain_errors():
-        wrong = [text for text in column or [] if "=" not in text]
-        if wrong:
-            raise RecordsError(f"--column {wrong[0]} must have the form subject=patient_id.")
-        columns = dict(text.split("=", 1) for text in column or []) or None
+        columns = _columns(column)
         if source is Source.meds:
             import_meds(path, out, timezone, duplicates.value)
         elif source is Source.omop:
@@ -94,19 +114,21 @@ def _import(
         else:
             import_csv(path, out, columns, vocabulary, date_format, timezone, duplicates.value)
         summary = import_summary(out)
-    typer.echo(f"{summary['n_events']:,} events of {summary['n_subjects']:,} subjects written to {out}.")
-    copies = summary["duplicates"]
-    verb = "dropped" if copies["policy"] == "drop" else "kept"
-    typer.echo(f"{copies['exact_copies']:,} exact copies of events {verb}.")
+    if not quiet:
+        typer.echo(f"{summary['n_events']:,} events of {summary['n_subjects']:,} subjects written to {out}.")
+        copies = summary["duplicates"]
+        verb = "dropped" if copies["policy"] == "drop" else "kept"
+        typer.echo(f"{copies['exact_copies']:,} exact copies of events {verb}.")
     if summary["rejected"]:
-        typer.echo(f"Rejected, listed in {out / 'rejected.csv'}:")
+        typer.echo(f"Rejected, listed in {out / 'rejected.csv'}:", err=quiet)
         for reason, n in summary["rejected"].items():
-            typer.echo(f"  {n:8,}  {reason}")
+            typer.echo(f"  {n:8,}  {reason}", err=quiet)
     if summary["irregular_codes"]["number"]:
         shown = ", ".join(summary["irregular_codes"]["first"][:5])
-        typer.echo(f"{summary['irregular_codes']['number']} codes do not look like their vocabulary, kept: {shown} ..")
-    for note in summary["notes"]:
-        typer.echo(note)
+        number = summary["irregular_codes"]["number"]
+        typer.echo(f"{number} codes do not look like their vocabulary, kept: {shown} ..", err=quiet)
+    for note in (*summary["notes"], *summary["advice"]):
+        typer.echo(note, err=quiet)
 
 
 @app.command(name="study")
@@ -118,17 +140,22 @@ def _study(
     ],
     quick: Annotated[bool, typer.Option("--quick", help="A first look: 3 folds, short chains, two baselines.")] = False,
     jobs: Annotated[int, typer.Option(help="Fits side by side; -1 for all processors.")] = 1,
+    quiet: _Quiet = False,
 ) -> None:
     """Run a study: cohort, features, outcomes, validation, cost; one folder, one report.html."""
     from coaltree.results.records import private_folder, study
 
     with _plain_errors():
-        summary = study(config, out, quick=quick, n_jobs=jobs, verbose=1)
-    for name, means in summary["auroc"].items():
-        typer.echo(f"Mean area under the ROC curve, {name.replace('_', '-')}:")
-        for method, value in means.items():
-            typer.echo(f"  {method:<20} {value:.3f}")
-    typer.echo(f"Wrote {out / 'report.html'}. {private_folder(out)} names patients: do not share it.")
+        summary = study(config, out, quick=quick, n_jobs=jobs, verbose=0 if quiet else 1)
+    if not quiet:
+        for name, means in summary["auroc"].items():
+            typer.echo(f"Mean area under the ROC curve, {name.replace('_', '-')}:")
+            for method, value in means.items():
+                typer.echo(f"  {method:<20} {value:.3f}")
+    show_verdict(summary["verdict"], summary["converged"], quiet)
+    if not quiet:
+        typer.echo(f"Wrote {out / 'report.html'}. {private_folder(out)} names patients: do not share it.")
+    _tell_others(out)
 
 
 @app.command(name="apply")
@@ -145,9 +172,13 @@ def _apply(
             help="Day 0: a date, a CSV with subject_id and date, or a MEDS label file. Default: index events."
         ),
     ] = None,
-    vocabulary: Annotated[str | None, typer.Option(help="Vocabulary of bare codes in a CSV file, e.g. ICD9.")] = None,
-    timezone: Annotated[str | None, typer.Option(help="Zone whose local time to store, e.g. Europe/Paris.")] = None,
-    schema: Annotated[str | None, typer.Option(help="Schema of an OMOP database file.")] = None,
+    vocabulary: _Vocabulary = None,
+    column: _Column = None,
+    date_format: _DateFormat = None,
+    timezone: _Timezone = None,
+    duplicates: _Duplicates = Duplicates.keep,
+    schema: _Schema = None,
+    quiet: _Quiet = False,
 ) -> None:
     """Score other patients with a study's model and, where their outcomes are known, validate it."""
     from coaltree.results.records import apply
@@ -159,12 +190,25 @@ def _apply(
             out,
             source=source.value,
             threshold=threshold,
+            columns=_columns(column),
             vocabulary=vocabulary,
+            date_format=date_format,
             timezone=timezone,
+            duplicates=duplicates.value,
             schema=schema,
         )
-    for value in summary["auroc"].values():
-        typer.echo(f"Mean area under the ROC curve, external validation: {value:.3f}")
-    known, wanted = summary["known_codes"]
-    typer.echo(f"{summary['n_subjects']:,} subjects scored; {known} of {wanted} codes occur here.")
-    typer.echo(f"Wrote {out / 'report.html'}. {summary['scores']} has a row for each patient: do not share it.")
+    if not quiet:
+        for value in summary["auroc"].values():
+            typer.echo(f"Mean area under the ROC curve, external validation: {value:.3f}")
+        known, wanted = summary["known_codes"]
+        typer.echo(f"{summary['n_subjects']:,} subjects scored; {known} of {wanted} codes occur here.")
+        typer.echo(f"Wrote {out / 'report.html'}. {summary['scores']} has a row for each patient: do not share it.")
+    _tell_others(out)
+
+
+def _tell_others(out: Path) -> None:
+    """Name what else is in a folder that is to be shared."""
+    from coaltree.results.records import other_files
+
+    if others := other_files(out):
+        typer.secho(f"Not of this study, look before you share {out}: {', '.join(others)}", err=True, fg="yellow")

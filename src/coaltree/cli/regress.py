@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from coaltree.cli.shared import check_jobs, command_line, list_files, told
+from coaltree.cli.shared import QUIET, check_jobs, command_line, list_files, show_verdict, told, usual_folder
 from coaltree.reading import split_names
 from coaltree.results.regression import DEFAULT_BASELINES, MEANING, choose_baselines, predict, regress
 
@@ -31,7 +31,9 @@ def _regress(
     outcomes: Annotated[
         Path | None, typer.Option(help="The same for outcomes: 0 and 1, yes and no, empty where unknown.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write; by default OUTCOMES-coaltree in the present folder.")
+    ] = None,
     id_column: Annotated[
         str | None, typer.Option(help="Column of both tables that identifies a row; else rows are in the same order.")
     ] = None,
@@ -56,12 +58,13 @@ def _regress(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what this command wrote into the folder before.")
     ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help=QUIET)] = False,
 ) -> None:
     """Predict many binary outcomes together over a learned tree, and compare with one model per outcome."""
     if context.invoked_subcommand is not None:
         return
-    given = {"--features": features, "--outcomes": outcomes, "--out": out}
-    if features is None or outcomes is None or out is None:
+    given = {"--features": features, "--outcomes": outcomes}
+    if features is None or outcomes is None:
         absent = next(name for name, value in given.items() if value is None)
         raise typer.BadParameter("is needed. See `coaltree regress --help`.", param_hint=absent)
     if burn_in >= iterations:
@@ -72,8 +75,9 @@ def _regress(
         chosen = choose_baselines(baselines)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--baselines") from error
+    out = usual_folder(outcomes) if out is None else out
     try:
-        with told("--features, --outcomes", context):
+        with told("--features, --outcomes", context, quiet):
             found = regress(
                 features,
                 outcomes,
@@ -90,21 +94,25 @@ def _regress(
                 n_jobs=jobs,
                 checkpoint=checkpoint,
                 overwrite=overwrite,
-                verbose=1,
+                verbose=0 if quiet else 1,
                 command=command_line(context),
             )
     except KeyboardInterrupt as interrupt:
         typer.echo(f"\n{interrupt}")
         raise typer.Exit(130) from None
-    if found.comparison is not None:
+    if found.comparison is not None and not quiet:
         from coaltree.report.regression import METHOD_NAMES
 
         typer.secho("\nMean area under the ROC curve, out of fold", bold=True)
         for row in found.comparison.summary():
             name = METHOD_NAMES.get(row["method"], row["method"])
             typer.echo(f"  {name:<28} {row['auroc']:.3f}  ({row['auroc_low']:.3f} to {row['auroc_high']:.3f})")
-    typer.echo(f"\n{found.model.fit_.verdict[1]}")
-    list_files(out, MEANING, found.seconds)
+    convergence = found.model.convergence_
+    if not quiet:
+        typer.echo()
+    show_verdict(convergence.verdict, convergence.converged, quiet)
+    if not quiet:
+        list_files(out, MEANING, found.seconds)
 
 
 @app.command(name="predict")

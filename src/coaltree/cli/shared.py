@@ -10,8 +10,10 @@ from pathlib import Path
 
 import typer
 
+from coaltree._compile import compiling_aloud
 from coaltree.errors import FolderError, TableError
 
+QUIET = "Print nothing but errors and warnings."
 # Arguments of Python whose options have other names.
 _OPTIONS = {"n_folds": "folds", "n_iter": "iterations"}
 
@@ -29,11 +31,17 @@ def in_options(message: str, context: typer.Context) -> str:
     return re.sub(r"`(\w+)(?:=(True|False))?`", option, message)
 
 
+def usual_folder(table: Path) -> Path:
+    """Where the results of a table go by default: NAME-coaltree in the present folder."""
+    return Path(f"{table.stem}-coaltree")
+
+
 @contextmanager
-def told(tables: str, context: typer.Context) -> Iterator[None]:
-    """Report errors with the option they concern, `tables` if it is a table, in the words of the command."""
+def told(tables: str, context: typer.Context, quiet: bool = False) -> Iterator[None]:
+    """Report errors with the option they concern, `tables` if it is a table, and what is compiled unless `quiet`."""
     try:
-        yield
+        with compiling_aloud(not quiet):
+            yield
     except ValueError as error:  # the library names the argument and the fix
         hint = "--out" if isinstance(error, FolderError) else tables if isinstance(error, TableError) else None
         raise typer.BadParameter(in_options(str(error), context), param_hint=hint) from error
@@ -52,6 +60,12 @@ def list_files(out: Path, meaning: Mapping[str, str], seconds: float | None = No
     for name, text in meaning.items():
         if (out / name).exists():
             typer.echo(f"  {name:<18} {text}")
+
+
+def show_verdict(verdict: str, converged: bool, quiet: bool = False) -> None:
+    """Print what the chains say about themselves, as Python and the report do; if `quiet`, only if it is bad."""
+    if not (quiet and converged):
+        typer.secho(verdict, fg=None if converged else typer.colors.YELLOW, err=quiet)
 
 
 def command_line(context: typer.Context) -> str:

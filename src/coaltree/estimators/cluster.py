@@ -11,6 +11,7 @@ import numpy as np
 from coaltree.annotated import is_annotated, table_of
 from coaltree.errors import InputError
 from coaltree.estimators.clustering import CoalescentClustering
+from coaltree.estimators.distances import EUCLIDEAN, compared_by, is_precomputed, square_matrix
 from coaltree.frame import Frame, as_frame
 from coaltree.model.guess import guess_columns
 from coaltree.reading import read_table
@@ -26,11 +27,12 @@ def cluster(
     random_state: Any = 0,
     representation: str | None = None,
     dates: str = "days",
-    standardise: bool = True,
+    scale: str = "auto",
     id_column: str | None = None,
     features: Sequence[str] = (),
     drop: Sequence[str] = (),
     drop_missing: bool = False,
+    metric: str = EUCLIDEAN,
     **settings: Any,
 ) -> CoalescentClustering:
     """Cluster a table with columns of any type; the same table gives the same tree as ``coaltree cluster``.
@@ -40,7 +42,7 @@ def cluster(
     data : path, DataFrame, array or AnnData
         A file is read as by the command, including a column that names the rows. For an AnnData, `obsm["X_pca"]` is
         clustered, or X if it is narrow; labels are written into `obs["coaltree"]`, their probabilities into
-        `obs["coaltree_sure"]`, and tree, supports and parameters into `uns["coaltree"]`.
+        `obs["coaltree_sure"]`, and tree, expected overlaps and parameters into `uns["coaltree"]`.
     columns : "auto", dict or path of a TOML file
         Types of the columns, as in `CoalescentClustering`.
     covariance, random_state
@@ -49,11 +51,13 @@ def cluster(
         For an AnnData, the entry of `obsm` to cluster.
     dates : {"days", "ignore"}
         Whether dates are used as numbers of days or ignored.
-    standardise : bool
-        Scale numbers to standard deviation 1.
+    scale : {"auto", "standard", "none"}
+        Bring numbers to standard deviation 1 or keep their units; see `coaltree.model.guess`.
     id_column, features, drop, drop_missing
         The column that names the rows, columns to keep or to leave out, and whether to leave out rows with missing
         values, as in `coaltree.reading.read_table` and on the command line; not for an AnnData.
+    metric : str
+        As in `CoalescentClustering`: distances too may come from a file, whose first column then names the rows.
     **settings
         Other parameters of `CoalescentClustering`.
 
@@ -78,14 +82,14 @@ def cluster(
                 "such as data[:, names]."
             )
         frame, told = table_of(data, representation)
-        model = _fit(frame, (told,), columns, covariance, random_state, dates, standardise, settings)
+        model = _fit(frame, (told,), columns, covariance, random_state, dates, scale, metric, settings)
         write_back(data, model)
         return model
     if chosen or isinstance(data, str | os.PathLike):
         frame, told_first = read_table(data, id_column, features, drop, drop_missing=drop_missing)
     else:
-        frame, told_first = as_frame(data), ()
-    return _fit(frame, told_first, columns, covariance, random_state, dates, standardise, settings)
+        frame, told_first = as_frame(square_matrix(data) if is_precomputed(metric) else data), ()
+    return _fit(frame, told_first, columns, covariance, random_state, dates, scale, metric, settings)
 
 
 def _fit(
@@ -95,29 +99,32 @@ def _fit(
     covariance: Any,
     random_state: Any,
     dates: str,
-    standardise: bool,
+    scale: str,
+    metric: str,
     settings: dict[str, Any],
 ) -> CoalescentClustering:
-    guessed = guess_columns(frame, columns, dates, standardise)
-    guessed = guessed._replace(notes=(*told, *guessed.notes))
-    model = CoalescentClustering(covariance, random_state=random_state, columns=guessed, **settings)
+    frame, compared = compared_by(frame, metric)
+    guessed = guess_columns(frame, columns, dates, scale)
+    guessed = guessed._replace(notes=(*told, *compared, *guessed.notes))
+    model = CoalescentClustering(covariance=covariance, random_state=random_state, columns=guessed, **settings)
     return model.fit(frame)
 
 
 def write_back(data: Any, model: CoalescentClustering, key: str = KEY) -> None:
-    """Write labels and their probabilities into an AnnData's obs; tree, supports and parameters into its uns."""
+    """Write labels and their probabilities into an AnnData's obs; tree, overlaps and parameters into its uns."""
     import pandas as pd
 
-    levels = [str(k + 1) for k in range(model.n_clusters_)] + ["outlier"] * bool((model.labels_ < 0).any())
-    shown = [str(label + 1) if label >= 0 else "outlier" for label in model.labels_]
-    data.obs[key] = pd.Categorical(shown, categories=levels)
+    levels = [*map(str, range(model.n_clusters_)), *["-1"] * bool((model.labels_ < 0).any())]
+    data.obs[key] = pd.Categorical(model.labels_.astype(str), categories=levels)
     data.obs[f"{key}_sure"] = model.probabilities_
     posterior, tree = model.posterior_, model.tree_
     none = np.full(tree.n_leaves - 1, np.nan)
     data.uns[key] = {
         "linkage": tree.to_linkage(),
-        "support": posterior.clade_support(tree) if len(posterior) > 1 else none,
-        "support_error": posterior.support_error(tree) if len(posterior) > 1 else none,
+        "expected_overlap": posterior.expected_overlap(tree) if len(posterior) > 1 else none,
+        "expected_overlap_error": posterior.overlap_error(tree) if len(posterior) > 1 else none,
+        "exact_support": posterior.clade_support(tree) if len(posterior) > 1 else none,
+        "cluster_expected_overlap": model.expected_overlap_,
         "newick": tree.to_newick(),
         "leaf_order": np.asarray(tree.leaf_order()),
         "params": {name: str(value) for name, value in posterior.info.items()},

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from coaltree._arrays import Floats, Ints
+from coaltree._compile import compiling_aloud
 from coaltree.errors import InputError
 from coaltree.estimators import files, inputs, mixed
-from coaltree.estimators.inputs import embed_new
+from coaltree.estimators.distances import EUCLIDEAN, is_precomputed
 from coaltree.frame import as_frame
 from coaltree.inference.greedy.build import greedy_tree
 from coaltree.inference.learning.learn import learn_posterior
@@ -46,26 +47,30 @@ class CoalescentClustering(
 
     Parameters
     ----------
-    covariance : {"spherical", "diagonal", "wishart", "factors", "auto"}, array (d, d), scikit-learn kernel or family
-        The form of the covariance Φ of the diffusion. All but a given array are learned. A kernel is a function of the
+    n_clusters : int, optional
+        Number of flat clusters, not counting outliers. Default: chosen by the posterior (`cluster_scores_`).
+    covariance : {"spherical", "diagonal", "shrunk", "wishart", "factors", "auto"}, array (d, d), kernel or family
+        The form of the covariance Φ of the diffusion. All but a given array are learned. "shrunk" is a full matrix
+        shrunk towards "spherical" by as much as the data ask for. A scikit-learn kernel is a function of the
         `coordinates` of the columns. "auto" takes the form that predicts left-out rows best (`compare_`), for density,
-        imputation and new rows. "spherical" does better where the tree should find classes. Default: "spherical";
-        "diagonal" for a table with binary, ordinal or categorical columns, which have a scale each as well.
+        imputation and new rows. Default: "shrunk" where the rows are enough to learn it (50 or more, 4 per column,
+        no missing entries, more than 10 distinct values in every column; `coaltree.inference.effort`), else
+        "spherical"; "diagonal" for a table with binary, ordinal or categorical columns, which have a scale each as
+        well. Greedy trees and metrics other than "euclidean" are spherical, as are tables with `effective_columns`.
     coordinates : array-like (d, p), optional
         Where the columns lie, for a kernel.
     method : {"auto", "greedy"}
         "auto" samples trees. "greedy" builds one, without supports.
-    n_particles, n_iter, burn_in : int, optional
-        Former names of `n_draws`, of the number of iterations per chain (`burn_in` included), and of `warmup`.
     leaf_noise : "learn", "robust", "auto", float or array-like (n,)
         Variance of each row around its true value, in units of Φ. "robust": heavy-tailed, separate for each row, so
         that outliers do not distort the tree (`surprise_`); "auto" compares "learn" and "robust" (`compare_`).
-    n_clusters : int, optional
-        Number of flat clusters, not counting outliers. Default: chosen by the posterior (`cluster_scores_`).
     distance_threshold : float, optional
         Cut the tree at this merge time instead; no row is then an outlier.
-    metric : {"euclidean", "precomputed"}
-        "precomputed": X is the (n, n) matrix of squared Euclidean distances, and Φ spherical.
+    metric : {"euclidean", "cosine", "correlation", "precomputed", "precomputed_squared"}
+        "cosine" compares rows by their directions, whatever their lengths, and "correlation" each less its mean:
+        rows are scaled to length 1, and `completed_`, `covariance_` and densities refer to these. "precomputed": X
+        holds Euclidean distances, as an (n, n) matrix or the condensed vector of scipy's pdist, and Φ is spherical;
+        "precomputed_squared": their squares.
     n_jobs : int, optional
         Threads; −1 for all cores. The result does not depend on it.
     random_state : int, Generator, …
@@ -84,15 +89,20 @@ class CoalescentClustering(
     warmup : int, optional
         Iterations of each chain that are dropped.
     n_chains : int, optional
-        Number of chains, each with its own starting point. Defaults of these three depend on the number of rows
-        (`coaltree.inference.effort`).
+        Number of chains, each with its own starting point. If neither draws nor warm-up are given, chains end as soon
+        as they have converged; how long they may be depends on the number of rows (`coaltree.inference.effort`).
     columns : "auto", dict or path of a TOML file, optional
         Types of the columns. "auto" guesses from types and values; {name: kind} overrides it, with kinds "continuous",
-        "skewed", "rounded", "count", "binary", "ordinal", "categorical", and "ignore". Numbers are then standardised.
-        Default: all are numbers in their own units, but a DataFrame with other columns is treated as "auto".
+        "skewed", "rounded", "count", "binary", "ordinal", "categorical", and "ignore". Default: "auto" for a DataFrame,
+        as ``coaltree cluster`` takes a file; an array is numbers.
     effective_columns : "auto", "all" or float
         How many independent columns the table counts for under a spherical or diagonal covariance, which ignores that
         columns vary together. "auto" estimates it (`effective_columns_`), "all" counts every column.
+    scale : {"auto", "standard", "none"}
+        "standard" brings numbers to standard deviation 1, "none" keeps their units. "auto" does the first with the
+        columns of a DataFrame, unless they are components of one reduction (PC1, PC2, …), and the second with those,
+        with an array, of which a warning tells if scales are unequal, and with a `covariance` that is given as a
+        matrix or kernel. See `coaltree.model.guess`; `column_notes_` says what was done.
 
     Attributes
     ----------
@@ -136,6 +146,9 @@ class CoalescentClustering(
         Cluster of each row, 0 …; −1 for an outlier, as in scikit-learn's HDBSCAN.
     n_clusters_ : int
         Number of clusters, not counting outliers.
+    expected_overlap_ : array of `n_clusters_`
+        How far each cluster is certain, on first access: the mean over draws of its largest Jaccard index with a clade
+        (`TreePosterior.expected_overlap`). NaN for a greedy tree.
     probabilities_ : array (n,)
         Posterior probability that the row is nearer to its cluster than to any other; for an outlier, that it is one.
     outlier_probability_ : array (n,)
@@ -143,6 +156,12 @@ class CoalescentClustering(
     cluster_scores_ : dict of float
         If the number of clusters was chosen: posterior expected silhouette of the cut into k, by k. One cluster has the
         score that the others must reach. For a greedy tree: the excess over a cloud without clusters.
+    n_clusters_alternatives_ : tuple of int
+        If it was chosen: other numbers that score about as high. `cut` gives their labels; cuts are nested, so clusters
+        of a smaller number are groups of those that are shown.
+    n_clusters_overlap_ : dict of arrays (k,)
+        If it was chosen, on first access: the expected overlap of each cluster of `cut(k)`, by k, for the number chosen
+        and its alternatives.
     n_clusters_probability_ : dict of float
         If it was chosen: the share of draws that, taken alone, would choose k clusters, by k.
     cut_order_ : array
@@ -150,9 +169,10 @@ class CoalescentClustering(
     children_, distances_, linkage_, n_leaves_
         The tree as in scikit-learn's AgglomerativeClustering and as a scipy linkage matrix.
     completed_ : array (n, d)
-        The table with missing entries filled in; for a mixed one its latent coordinates, to which `covariance_` refers.
+        The table with missing entries filled in, in the scale it was clustered in, to which `covariance_` refers; for a
+        mixed one its latent coordinates.
     columns_, column_notes_
-        How the columns of a mixed table were interpreted, as `Columns` or None, and in words; for a table of numbers
+        How the columns of a table were interpreted, as `Columns` or None, and in words; for an array of numbers
         the notes say which columns are constant, copies of others or tied.
     n_features_in_, feature_names_in_
         As in scikit-learn.
@@ -162,22 +182,19 @@ class CoalescentClustering(
     >>> import coaltree as ct
     >>> from coaltree.estimators.clustering import CoalescentClustering
     >>> X = ct.sample_data(ct.sample_tree(12, random_state=1), 5, random_state=2)
-    >>> model = CoalescentClustering(n_draws=40, warmup=50, n_clusters=3, random_state=0).fit(X)
+    >>> model = CoalescentClustering(3, n_draws=40, warmup=50, random_state=0).fit(X)
     >>> model.tree_.n_leaves, len(set(model.labels_.tolist())), model.predict(X[:2]).shape
     (12, 3, (2,))
     """
 
     def __init__(
         self,
-        covariance: Any = None,
-        coordinates: Any = None,
-        *,
-        method: str = "auto",
-        n_particles: int | None = None,
-        n_iter: int | None = None,
-        burn_in: int | None = None,
-        leaf_noise: Any = "learn",
         n_clusters: int | None = None,
+        covariance: Any = None,
+        *,
+        coordinates: Any = None,
+        method: str = "auto",
+        leaf_noise: Any = "learn",
         distance_threshold: float | None = None,
         metric: str = "euclidean",
         n_jobs: int | None = None,
@@ -191,15 +208,13 @@ class CoalescentClustering(
         n_chains: int | None = None,
         columns: Any = None,
         effective_columns: Any = "auto",
+        scale: str = "auto",
     ) -> None:
+        self.n_clusters = n_clusters
         self.covariance = covariance
         self.coordinates = coordinates
         self.method = method
-        self.n_particles = n_particles
-        self.n_iter = n_iter
-        self.burn_in = burn_in
         self.leaf_noise = leaf_noise
-        self.n_clusters = n_clusters
         self.distance_threshold = distance_threshold
         self.metric = metric
         self.n_jobs = n_jobs
@@ -213,6 +228,7 @@ class CoalescentClustering(
         self.n_chains = n_chains
         self.columns = columns
         self.effective_columns = effective_columns
+        self.scale = scale
 
     def fit(self, X: Any, y: Any = None) -> CoalescentClustering:
         """Learn covariance and leaf noise, sample trees, cut the reported one.
@@ -220,10 +236,10 @@ class CoalescentClustering(
         Parameters
         ----------
         X : array-like or DataFrame (n, d)
-            One row per leaf; squared distances (n, n) if `metric="precomputed"`.
+            One row per leaf; distances, (n, n) or condensed, if they are precomputed.
         y : ignored
         """
-        guessed = mixed.understand(X, self.columns)
+        guessed = mixed.understand(self, X)
         names = leaf_names(X) if guessed is None else as_frame(X).ids
         rows = inputs.check_table(self, X) if guessed is None else mixed.check(self, X, guessed)
         self.has_missing_ = bool(np.isnan(rows).any())
@@ -232,22 +248,25 @@ class CoalescentClustering(
             raise InputError("Give n_clusters or distance_threshold, not both: each cuts the tree.")
         if self.n_clusters is not None and check_count(self.n_clusters, "n_clusters", at_least=1) > len(rows):
             raise InputError(f"n_clusters must be at most the number of rows, {len(rows)}, got {self.n_clusters}.")
-        learned = learn_posterior(
-            rows,
-            self.covariance,
-            coordinates=self.coordinates,
-            leaf_noise=self.leaf_noise,
-            **inputs.effort(self),
-            method=self.method,
-            n_jobs=self.n_jobs,
-            random_state=self.random_state,
-            names=names,
-            progress=bool(self.verbose),
-            checkpoint=self.checkpoint,
-            neighbors=self.neighbors,
-            columns=guessed,
-            effective_columns=self.effective_columns,
-        )
+        with compiling_aloud(self.verbose > 0):
+            learned = learn_posterior(
+                rows,
+                "spherical" if self.covariance is None and self.metric != EUCLIDEAN else self.covariance,
+                coordinates=self.coordinates,
+                leaf_noise=self.leaf_noise,
+                n_draws=self.n_draws,
+                warmup=self.warmup,
+                n_chains=self.n_chains,
+                method=self.method,
+                n_jobs=self.n_jobs,
+                random_state=self.random_state,
+                names=names,
+                progress=bool(self.verbose),
+                checkpoint=self.checkpoint,
+                neighbors=self.neighbors,
+                columns=guessed,
+                effective_columns=self.effective_columns,
+            )
         self.mixed_ = learned.mixed
         self.columns_ = None if self.mixed_ is None else self.mixed_.columns
         self.effective_columns_ = learned.effective_columns
@@ -255,7 +274,11 @@ class CoalescentClustering(
         self.column_notes_ = (
             inputs.notes_on(self, rows, counted)
             if guessed is None
-            else (*guessed.notes, *inputs.note_on_counting(guessed.columns.d, counted))
+            else (
+                *guessed.notes,
+                *inputs.note_on_counting(guessed.columns.d, counted),
+                *([] if guessed.columns.is_latent else inputs.note_on_far(self, learned.completed)),
+            )
         )
         self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
         self.compact_covariance_, self.leaf_noise_ = learned.middle.compact(), learned.leaf_noise
@@ -288,6 +311,25 @@ class CoalescentClustering(
                 self._log_evidence = sampled.log_evidence
         return self._log_evidence
 
+    @property
+    def expected_overlap_(self) -> Floats:
+        """Expected overlap of each cluster, `n_clusters_` of them."""
+        if not hasattr(self, "labels_"):
+            raise AttributeError("expected_overlap_ is available once the model is fitted.")
+        return self._overlap_of(self.labels_)
+
+    @property
+    def n_clusters_overlap_(self) -> dict[int, Floats]:
+        """Expected overlap of each cluster of the cut into k, (k,), by k."""
+        if not hasattr(self, "n_clusters_alternatives_"):
+            raise AttributeError("n_clusters_overlap_ is available once a fit has chosen the number of clusters.")
+        return {k: self._overlap_of(self.cut(k)) for k in sorted((self.n_clusters_, *self.n_clusters_alternatives_))}
+
+    def _overlap_of(self, labels: Ints) -> Floats:
+        if len(self.posterior_) == 1:
+            return np.full(int(labels.max()) + 1, np.nan)
+        return self.posterior_.expected_overlap(labels)
+
     def _describe(self) -> CoalescentClustering:
         """Set the attributes that follow from the tree and the posterior alone."""
         self.children_, self.distances_ = self.tree_.children, self.tree_.times
@@ -304,6 +346,7 @@ class CoalescentClustering(
             alone = whiten(self.completed_, self.compact_covariance_).rows if len(self.posterior_) == 1 else None
             scores = score_clusters(self.posterior_, hierarchy, alone, partial(greedy_tree, rule="peak"))
             self.cluster_scores_, self.n_clusters_probability_ = scores.as_dict(), scores.posterior()
+            self.n_clusters_alternatives_ = scores.alternatives
             self.labels_ = hierarchy.cut(scores.chosen)
         self.n_clusters_ = self._n_features_out = int(self.labels_.max()) + 1
         self.probabilities_ = cluster_probability(self.posterior_, self.labels_, self.outlier_probability_)
@@ -380,7 +423,7 @@ class CoalescentClustering(
             raise InputError("probabilities are for levels, and this table has only numbers. Leave the argument out.")
         if X is None:
             return self.completed_.copy()
-        if self.metric == "precomputed":
+        if is_precomputed(self.metric):
             raise InputError("impute needs a table, and this model was fitted to distances.")
         fit, rows = self._check_new(X)
         completed = predict.impute(fit, rows, self.n_jobs)
@@ -393,10 +436,7 @@ class CoalescentClustering(
 
     def _check_new(self, X: Any) -> tuple[Fit, Floats]:
         check_is_fitted(self)
-        finite = True if self.metric == "precomputed" else "allow-nan"
-        rows: Floats = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=finite, order="C")
-        if self.metric == "precomputed":
-            rows = embed_new(self.completed_, rows)
+        rows = inputs.check_new(self, X)
         draws = (self.covariances_, self.leaf_noises_, self.new_noises_)
         return predict.make_fit(self.posterior_, self.completed_, *draws), rows
 
@@ -419,6 +459,6 @@ class CoalescentClustering(
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.metric != "precomputed"
-        tags.input_tags.pairwise = self.metric == "precomputed"
+        tags.input_tags.allow_nan = self.metric == EUCLIDEAN
+        tags.input_tags.pairwise = is_precomputed(self.metric)
         return tags

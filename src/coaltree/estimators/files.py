@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -11,12 +12,14 @@ import numpy as np
 from coaltree import storage
 from coaltree._version import __version__
 from coaltree.errors import InputError
+from coaltree.estimators.distances import PLAIN, SQUARED, is_precomputed
 from coaltree.inference.predictive.loo import Compared
 from coaltree.inference.predictive.mixed import restore_mixed
 from coaltree.posterior.convergence import Convergence
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.hierarchy import OUTLIER, find_outliers
 from coaltree.tree import Tree
+from coaltree.validation import check_count, check_covariance, check_part
 
 KIND = "coaltree.CoalescentClustering"
 _POSTERIOR = ("children", "times", "weights", "log_joint", "ess_per_step")
@@ -71,6 +74,7 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
         "columns": None if model.mixed_ is None else [asdict(each) for each in model.mixed_.columns.models],
         "column_notes": list(model.column_notes_),
         "cluster_scores": [[k, score] for k, score in getattr(model, "cluster_scores_", {}).items()],
+        "n_clusters_alternatives": list(getattr(model, "n_clusters_alternatives_", ())),
         "n_clusters_probability": [[k, p] for k, p in getattr(model, "n_clusters_probability_", {}).items()],
     }
     storage.write(path, arrays, texts, KIND)
@@ -79,18 +83,16 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
 def read_clustering(path: str | os.PathLike[str], model: Any) -> None:
     """Set the parameters and fitted attributes of a new `CoalescentClustering` from a file."""
     contents = storage.read(path, KIND)
-    try:
+    with storage.decoding(path, "clustering"):
         _restore(contents, model)
         model.n_clusters_ = model._n_features_out = _check(model)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{os.fspath(path)} does not hold a valid clustering: {error}") from error
 
 
 def _restore(contents: dict[str, Any], model: Any) -> None:
     def part(prefix: str) -> dict[str, Any]:
         return {key.removeprefix(prefix): value for key, value in contents.items() if key.startswith(prefix)}
 
-    model.set_params(**contents["params"], **part("param/"))
+    model.set_params(**_renamed(contents["params"]), **part("param/"))
     for name in _FITTED:
         setattr(model, name, contents[name])
     model.compact_covariance_ = contents["covariance_"]
@@ -122,12 +124,25 @@ def _restore(contents: dict[str, Any], model: Any) -> None:
         model.feature_names_in_ = np.array(contents["features"], dtype=object)
     if contents["cluster_scores"]:
         model.cluster_scores_ = {int(k): float(score) for k, score in contents["cluster_scores"]}
+        model.n_clusters_alternatives_ = tuple(int(k) for k in contents.get("n_clusters_alternatives", ()))
         shares = contents.get("n_clusters_probability", [])
         model.n_clusters_probability_ = {int(k): float(share) for k, share in shares}
     n = model.tree_.n_leaves
     missing = {"probabilities_": np.ones(n), "outlier_probability_": np.zeros(n), "cut_order_": np.arange(n - 1)[::-1]}
     for name in _CLUSTERS:
         setattr(model, name, contents.get(name, missing[name]))
+
+
+def _renamed(params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of a file by their present names; files of 0.1 and 0.2 have others for the run's length."""
+    params = dict(params)
+    if "n_particles" in params:
+        draws, warmup = params.pop("n_particles"), params.pop("burn_in")
+        params |= {"n_draws": params.get("n_draws") or draws, "warmup": params.get("warmup") or warmup}
+        del params["n_iter"]
+        if params["metric"] == PLAIN:
+            params["metric"] = SQUARED
+    return params
 
 
 def _check(model: Any) -> int:
@@ -158,11 +173,18 @@ def _check(model: Any) -> int:
     if model.new_noises_ is not None:
         shapes |= {"new_noises_": (len(model.posterior_),), "surprise_": (n,), "tails_": (len(model.posterior_), 2)}
     for name, wanted in shapes.items():
-        value = getattr(model, name)
-        if value.shape != wanted or value.dtype.kind not in _KINDS.get(name, "iuf"):
-            raise InputError(f"{name} must be numbers of shape {wanted}, got shape {value.shape} of {value.dtype}.")
-        if not np.isfinite(value).all():
-            raise InputError(f"{name} must be finite.")
+        check_part(getattr(model, name), name, wanted, _KINDS.get(name, "f"))
+    for name in ("leaf_noise_", "leaf_noises_"):
+        if getattr(model, name).min() < 0.0:
+            raise InputError(f"{name} must not be negative.")
+    for phi in (model.compact_covariance_, *model.covariances_):
+        check_covariance(phi)
+    if model.n_jobs is not None:
+        check_count(model.n_jobs, "n_jobs", at_least=-sys.maxsize)
+    for name, values in model.trace_.items():
+        check_part(values, f"trace of {name}", values.shape, finite=False)
+    if model.mixed_ is not None and not np.isin(model.mixed_.index, np.arange(len(model.posterior_))).all():
+        raise InputError("mixed/index must hold trees of the posterior.")
     if model.new_noises_ is not None and not min(model.new_noises_.min(), model.tails_.min()) > 0.0:
         raise InputError("new_noises_ and tails_ must be positive.")
     found = np.unique(model.labels_)
@@ -172,6 +194,6 @@ def _check(model: Any) -> int:
     order = np.sort(model.cut_order_)
     if order.size and (order[0] < 0 or order[-1] > n - 2 or (np.diff(order) == 0).any()):
         raise InputError("cut_order_ must hold merges of tree_, each once.")
-    if model.mixed_ is None and model.n_features_in_ != (n if model.metric == "precomputed" else table[1]):
+    if model.mixed_ is None and model.n_features_in_ != (n if is_precomputed(model.metric) else table[1]):
         raise InputError(f"n_features_in_ must be the columns of X, got {model.n_features_in_!r}.")
     return int(found.size)

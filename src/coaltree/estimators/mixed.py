@@ -9,26 +9,40 @@ from sklearn.utils.validation import check_is_fitted
 
 from coaltree._arrays import Floats
 from coaltree.errors import InputError
+from coaltree.estimators.distances import EUCLIDEAN
 from coaltree.frame import Frame, as_frame, is_mixed
 from coaltree.inference.predictive.mixed import Mixed, NewRows
 from coaltree.model.columns import CONTINUOUS, UNIT, ColumnModel, Columns
-from coaltree.model.guess import AUTO, Guessed, guess_columns
+from coaltree.model.guess import AUTO, SCALES, STANDARD, Guessed, guess_columns
 from coaltree.posterior.splits import MOST_DRAWS, Apart, set_apart
+from coaltree.validation import check_choice
 
 
-def understand(X: Any, columns: Any) -> Guessed | None:
-    """Return how columns are interpreted; None if X is to be used as plain numbers."""
-    if isinstance(columns, Guessed):
-        return columns
-    if columns is None and not is_mixed(X):
-        return None
-    return guess_columns(as_frame(X), AUTO if columns is None else columns)
+def understand(model: Any, X: Any) -> Guessed | None:
+    """Return how columns are interpreted; None if X is to be used as plain numbers, in the units they have.
+
+    So are arrays, distances and directions, and a table whose covariance is given as a matrix or kernel, unless
+    `scale` or `columns` says otherwise.
+    """
+    check_choice(model.scale, "scale", SCALES)
+    if isinstance(model.columns, Guessed):
+        return model.columns
+    if model.columns is not None or is_mixed(X):
+        return guess_columns(as_frame(X), AUTO if model.columns is None else model.columns, scale=model.scale)
+    if model.scale == STANDARD:
+        frame = as_frame(X)
+        kinds = AUTO if hasattr(X, "columns") else dict.fromkeys(frame.names, CONTINUOUS)
+        return guess_columns(frame, kinds, scale=STANDARD)
+    named = model.covariance is None or isinstance(model.covariance, str)
+    if hasattr(X, "columns") and model.metric == EUCLIDEAN and named:
+        return guess_columns(as_frame(X), scale=model.scale)
+    return None
 
 
 def check(model: Any, X: Any, guessed: Guessed) -> Floats:
     """Set the estimator's attributes about its columns, and return the cells (n, J)."""
-    if model.metric == "precomputed":
-        raise InputError("metric='precomputed' takes distances, and columns describe a table: leave one of them out.")
+    if model.metric != EUCLIDEAN:
+        raise InputError(f"metric={model.metric!r} is for numbers of one unit: leave out metric, or columns and scale.")
     frame = as_frame(X)
     model.n_features_in_ = len(frame.columns)
     if hasattr(X, "columns"):

@@ -13,11 +13,14 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from coaltree import storage
 from coaltree._arrays import Floats
+from coaltree._compile import compiling_aloud
 from coaltree.errors import InputError
 from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.regression.encoding import Encoding, as_outcomes, columns_of, is_frame, is_mapping, needs_encoding
 from coaltree.regression.fit import Options, ProbitFit, fit_probit
+from coaltree.regression.likelihood import as_columns, row_weights
 from coaltree.regression.links import LINKS, quantile
 from coaltree.regression.model_file import read_model, write_model
 from coaltree.regression.preparation import as_weights, dense
@@ -40,8 +43,6 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Iterations of every chain, and how many of them to drop.
     n_chains : int
         Independent chains.
-    n_particles : int
-        No longer used: trees are drawn by a Markov chain.
     n_jobs : int, optional
         Number of chains run in parallel. The result does not depend on it.
     random_state : int, Generator, …
@@ -86,6 +87,9 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Log likelihood, leaf noise and more along the chains, burn-in included.
     diagnostics_ : dict
         The largest "r_hat" and the smallest "bulk_ess" over all coefficients, both for each, and the acceptance rate.
+    convergence_ : Convergence
+        The same judgement as `CoalescentClustering.convergence_`, with all coefficients: `converged`, and the `verdict`
+        that the warning, the terminal and the report give.
     fit_ : ProbitFit
         Everything, all draws included.
     classes_ : ndarray
@@ -127,7 +131,6 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         burn_in: int = 200,
         *,
         n_chains: int = 2,
-        n_particles: int = 50,
         n_jobs: int | None = None,
         random_state: RandomState = None,
         verbose: int = 0,
@@ -142,7 +145,6 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_iter = n_iter
         self.burn_in = burn_in
         self.n_chains = n_chains
-        self.n_particles = n_particles
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -163,8 +165,10 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Features.
         y : array-like (N, P) of 0, 1 or NaN; or (N,) with two labels
             Outcomes.
-        sample_weight : array-like (N,), optional
-            Case weights.
+        sample_weight : array-like (N,) or (N, P), optional
+            Case weights, of rows or of single labels: a weight of 2 counts a label twice. With features="auto" and
+            weights of labels, the forest and the kernel ridge regression, which learn all outcomes at once, take the
+            mean weight of each row.
 
         Returns
         -------
@@ -183,21 +187,22 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "covariance": self.covariance,
             "method": self.method,
         }
-        self.fit_ = fit_probit(
-            X,
-            labels,
-            sample_weight=sample_weight,
-            n_iter=self.n_iter,
-            burn_in=self.burn_in,
-            thin=self.thin,
-            n_chains=self.n_chains,
-            n_jobs=self.n_jobs,
-            random_state=self.random_state,
-            checkpoint=self.checkpoint,
-            outcome_names=names,
-            progress=bool(self.verbose),
-            **options,
-        )
+        with compiling_aloud(self.verbose > 0):
+            self.fit_ = fit_probit(
+                X,
+                labels,
+                sample_weight=sample_weight,
+                n_iter=self.n_iter,
+                burn_in=self.burn_in,
+                thin=self.thin,
+                n_chains=self.n_chains,
+                n_jobs=self.n_jobs,
+                random_state=self.random_state,
+                checkpoint=self.checkpoint,
+                outcome_names=names,
+                progress=bool(self.verbose),
+                **options,
+            )
         self.stack_ = None
         if self.features == "auto":
             self.stack_ = self._learn_stack(dense(X), as_outcomes(labels)[0], sample_weight, options)
@@ -205,8 +210,9 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _learn_stack(self, X: Any, labels: Floats, sample_weight: Any, options: dict[str, Any]) -> Stack:
-        weights = as_weights(sample_weight, len(labels))
-        counted = weights > 0
+        weights = as_weights(sample_weight, labels.shape)
+        labels = np.where(as_columns(weights) > 0, labels, np.nan)
+        counted = row_weights(weights) > 0
         rng = as_generator(self.random_state).spawn(self.n_chains + 1)[-1]
 
         def fit_linear(X: Any, Y: Floats, weights: Floats) -> ProbitFit:
@@ -224,7 +230,8 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.tree_, self.posterior_ = fit.tree, fit.posterior
         self.coef_, self.intercept_ = fit.coef, fit.intercept
         self.node_coef_, self.node_intercept_ = fit.node_coef, fit.node_intercept
-        self.covariance_, self.trace_, self.diagnostics_ = fit.covariance, fit.trace, fit.diagnostics
+        self.covariance_, self.trace_ = fit.covariance, fit.trace
+        self.diagnostics_, self.convergence_ = fit.diagnostics, fit.convergence
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a file, atomically and without pickle; `CoalescentProbit.load` reads it."""
@@ -249,8 +256,9 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | os.PathLike[str]) -> CoalescentProbit:
         """Read a model that `save` wrote; its predictions are bit-for-bit those of the saved one."""
         fit, stack, settings = read_model(path)
-        try:
-            model = cls(**settings["params"])
+        with storage.decoding(path, "regression"):
+            # Files of 0.1 and 0.2 have a number of particles too, of which nothing came.
+            model = cls(**{name: value for name, value in settings["params"].items() if name != "n_particles"})
             model.fit_, model.stack_ = fit, stack
             model.classes_ = np.array(settings["classes"], dtype=settings["classes_dtype"])
             model._binary, model.n_features_in_ = bool(settings["binary"]), int(settings["n_features_in"])
@@ -261,8 +269,10 @@ class CoalescentProbit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             model.encoding_ = None if encoding is None else Encoding.from_json(encoding)
             model._name_features()
             model._unfold()
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{os.fspath(path)} does not hold a valid regression: {error}") from error
+            n_outcomes, n_features = fit.coef_draws.shape[2:]
+            n_columns = model.n_features_in_ if model.encoding_ is None else len(model.encoding_.names)
+            if n_columns != n_features or len(model.classes_) != (2 if model._binary else n_outcomes):
+                raise InputError(f"it must have {n_features} columns of features, and a class for each outcome.")
         return model
 
     def predict_proba(self, X: Any, return_std: bool = False) -> Any:

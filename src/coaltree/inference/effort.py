@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
+from coaltree._arrays import Floats
+
 # A chain's iterations, warm-up and draws together: as many as MOST_MOVES regrafts make (some 20 s per chain), but
 # no fewer and no more than these.
 MOST_MOVES = 1_200_000
@@ -15,24 +19,52 @@ WARMUP_SHARE, WARMUP_SHARE_OF_SLOW = 1 / 3, 2 / 3
 # Trees kept, over all chains together; fewer, to save memory, of more rows than this.
 N_DRAWS, FEWER_DRAWS, MANY_ROWS = 200, 100, 50_000
 N_CHAINS = 2
+# Chains of no given length are judged at these iterations, end as soon as they have converged, and have the last number
+# at most, or MOST_CHECKED_MOVES regrafts; slow ones are judged later. Few checks, far apart, and draws worth
+# `posterior.convergence.FEWEST_DRAWS` at the least: ending by what is seen then hardly favours lucky draws.
+CHECKS, CHECKS_OF_SLOW = (150, 300, 450, 600, 900, 1200), (600, 900, 1200)
+MOST_CHECKED_MOVES = 2_000_000
+# Of those iterations so many are dropped: one in this many, however long a chain has become.
+DROPPED = 3
 GREEDY_ITERATIONS, GREEDY_WARMUP = 30, 6
 # Up to this many rows with this many columns "auto" uses insertion. With more columns, on real data, later rows are too
 # improbable under trees over earlier ones, and the race has the higher evidence at equal time.
 INSERTED = ((150, 64), (500, 16))
+# A full Φ is learned by default from this many rows, with this many per column, if every column has more distinct
+# values than this: from columns of few levels it learns which levels occur together, and classes are lost.
+FULL_ROWS, FULL_ROWS_PER_COLUMN, FEW_LEVELS = 50, 4, 10
 
 
 class Effort(NamedTuple):
-    """Warm-up per chain, draws over all chains together, and iterations between two draws of a chain."""
+    """Warm-up per chain, draws over all chains together, and iterations between two draws of a chain.
+
+    With `checks`, iterations at which chains may end, warm-up is how long they adapt, and draws are about as many.
+    """
 
     warmup: int
     n_draws: int
     n_chains: int
     thin: int
+    checks: tuple[int, ...] = ()
 
     @property
     def n_iter(self) -> int:
-        """Iterations per chain."""
+        """Iterations per chain, at most."""
+        if self.checks:
+            return self.checks[-1]
         return self.warmup + self.thin * math.ceil(self.n_draws / self.n_chains)
+
+    def window(self, n_done: int) -> tuple[int, int]:
+        """Return how many of the iterations done, more than `warmup`, are dropped, and how far apart draws are."""
+        if not self.checks:
+            return self.warmup, self.thin
+        first = max(self.warmup, n_done // DROPPED)
+        return first, self.thin * max(1, (n_done - first) * self.n_chains // (self.n_draws * self.thin))
+
+    @property
+    def most_kept(self) -> int:
+        """Draws of all chains, before some are dropped."""
+        return self.n_chains * ((self.n_iter - self.warmup) // self.thin)
 
 
 def settle(
@@ -44,11 +76,18 @@ def settle(
     greedy: bool = False,
     slow: bool = False,
 ) -> Effort:
-    """Fill in what is not given for a table of n rows; `slow` if it is wide or has latent coordinates."""
+    """Fill in what is not given for a table of n rows; `slow` if it is wide or has latent coordinates.
+
+    If nothing is given, chains follow their diagnostics where there is time for more than one check.
+    """
     chains = N_CHAINS if n_chains is None else n_chains
     if greedy:
         first = GREEDY_WARMUP if warmup is None else warmup
         return Effort(first, GREEDY_ITERATIONS - GREEDY_WARMUP if n_draws is None else n_draws, 1, thin or 1)
+    checks = tuple(check for check in (CHECKS_OF_SLOW if slow else CHECKS) if check * n <= MOST_CHECKED_MOVES)
+    if warmup is None and n_draws is None and thin is None and len(checks) > 1:
+        first = checks[0] // DROPPED
+        return Effort(first, N_DRAWS, chains, max(1, (checks[0] - first) * N_CHAINS // N_DRAWS), checks)
     total = min(max(MOST_MOVES // n, FEWEST_ITERATIONS), MOST_ITERATIONS)
     share = WARMUP_SHARE_OF_SLOW if slow and total < MOST_ITERATIONS else WARMUP_SHARE
     left = total - math.ceil(share * total)
@@ -84,3 +123,11 @@ def choose_sampler(method: str, n: int, d: int, ess_threshold: float) -> tuple[s
         return "insertion", ess_threshold
     chosen = choose_merging(method, n, d)
     return chosen, 0.0 if chosen == "smc1" else ess_threshold
+
+
+def suits_full_covariance(X: Floats) -> bool:
+    """Whether a table of numbers, (n, d), has enough rows and values to learn a full Φ by default, and no gaps."""
+    n, d = X.shape
+    if d < 2 or n < max(FULL_ROWS, FULL_ROWS_PER_COLUMN * d) or np.isnan(X).any():
+        return False
+    return all(len(np.unique(column)) > FEW_LEVELS for column in X.T)

@@ -16,6 +16,7 @@ kernel for its posterior:
 | `InverseWishart` | Φ ~ IW(df, Ψ) (lower triangle of Φ) | exact draw, IW(df + m, Ψ + S) |
 | `HuangWand` | a learned scale for every column (lower triangle of Φ) | Gibbs |
 | `Factors` | Φ = ΛΛᵀ + diag(ψ), a few factors that may vanish (ψ, Λ, their scales) | Gibbs |
+| `ShrunkWishart` | Φ ~ IW(ν + d − 1, νσ² I), σ² and ν learned (lower triangle of Φ, σ², ν) | slices, exact draw |
 | `PooledWishart` | Φ ~ IW(df + d − 1, df σ² I), σ ~ half-t(2, scale) (lower triangle of Φ, and σ) | slice, exact draw |
 | `coaltree.model.gp.GaussianProcess` | Φ = amplitude · K(θ) | slice sampling and an exact draw |
 
@@ -60,6 +61,7 @@ from coaltree.model.family import (
     sample_inverse_gamma,
     unchanged,
 )
+from coaltree.model.shrunk import ShrunkWishart
 from coaltree.model.wishart import HuangWand, InverseWishart, PooledWishart
 from coaltree.validation import check_array, check_choice, check_covariance, is_diagonal
 
@@ -71,6 +73,7 @@ __all__ = [
     "HuangWand",
     "InverseWishart",
     "PooledWishart",
+    "ShrunkWishart",
     "Spherical",
     "State",
     "as_family",
@@ -247,13 +250,19 @@ class Diagonal(_Variances):
 def as_family(covariance: Any, coordinates: Any = None, d: int | None = None) -> CovarianceFamily:
     """Return the family a user means: a name, a matrix, a scikit-learn kernel over `coordinates`, or a family.
 
-    "spherical", "diagonal", "wishart" (Huang–Wand) and "factors" carry their default priors. A matrix is (d, d), or the
-    (d,) variances of a diagonal one. With `d`, matrices and coordinates must match it.
+    "spherical", "diagonal", "wishart" (Huang–Wand), "shrunk" (`ShrunkWishart`) and "factors" carry their default
+    priors. A matrix is (d, d), or the (d,) variances of a diagonal one. With `d`, matrices and coordinates must match.
     """
     if isinstance(covariance, CovarianceFamily) and not isinstance(covariance, type):
         return covariance
     if isinstance(covariance, str):
-        families = {"spherical": Spherical(), "diagonal": Diagonal(), "wishart": HuangWand(), "factors": Factors()}
+        families: dict[str, CovarianceFamily] = {
+            "spherical": Spherical(),
+            "diagonal": Diagonal(),
+            "shrunk": ShrunkWishart(),
+            "wishart": HuangWand(),
+            "factors": Factors(),
+        }
         return families[check_choice(covariance, "covariance", families)]
     if isinstance(covariance, np.ndarray | list | tuple):
         return Fixed(check_covariance(covariance, d))
@@ -261,8 +270,8 @@ def as_family(covariance: Any, coordinates: Any = None, d: int | None = None) ->
 
     if not isinstance(covariance, gp.Kernel):
         raise InputTypeError(
-            'covariance must be "spherical", "diagonal", "wishart", "factors", a (d, d) array, d variances, a '
-            f"scikit-learn kernel or a family of coaltree.model.covariance, got {covariance!r}."
+            'covariance must be "spherical", "diagonal", "shrunk", "wishart", "factors", a (d, d) array, d variances, '
+            f"a scikit-learn kernel or a family of coaltree.model.covariance, got {covariance!r}."
         )
     family = gp.GaussianProcess(covariance, coordinates)
     if d is not None:

@@ -1,8 +1,15 @@
-"""What each column of a table is taken for: by its type and values, unless the user names a kind."""
+"""What each column of a table is taken for, by its type and values unless the user names a kind, and its scale.
+
+Scale, `scale="auto"`: columns of a table are measurements in units of their own, so numbers are brought to standard
+deviation 1. Numbers that have one unit keep it: components of one reduction, which are the representations of an
+AnnData and columns named PC1, PC2, … (`is_reduction`), directions and distances (`Frame.one_unit`). "standard" and
+"none" do the one or the other whatever the columns are.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,8 +36,18 @@ from coaltree.model.columns import (
     fitted,
     grid_step,
 )
+from coaltree.validation import check_choice
 
 AUTO, IGNORE = "auto", "ignore"
+STANDARD, NONE = "standard", "none"
+SCALES = (AUTO, STANDARD, NONE)
+_COMPONENT = re.compile(
+    r"(?:x_)?(pc|pca|ica|nmf|svd|lsi|umap|tsne|t-sne|mds|scvi|harmony|factor|component|latent|truncatedsvd|kernelpca|"
+    r"fastica|incrementalpca)[ _.-]?(\d+)",
+    re.IGNORECASE,
+)
+# Standard deviations that differ by this factor are unequal.
+UNEQUAL = 10.0
 # Strings with more levels than this, and whole numbers with more values, are not guessed to be levels.
 MOST_LEVELS, MOST_ORDINAL = 25, 12
 # No column may have more levels than this, even if the user asks for it.
@@ -51,6 +68,15 @@ class Guessed(NamedTuple):
     columns: Columns
     values: Floats
     notes: tuple[str, ...]
+    standardised: bool = True  # whether numbers were brought to standard deviation 1
+
+
+def is_reduction(frame: Frame) -> bool:
+    """Whether all columns are components of one reduction: known as such, or named like PC1, PC2, …."""
+    found = [_COMPONENT.fullmatch(name) for name in frame.names]
+    return frame.one_unit or (
+        len(found) > 1 and all(found) and len({match[1].lower() for match in found if match}) == 1
+    )
 
 
 def read_kinds(told: Any) -> dict[str, str]:
@@ -77,14 +103,22 @@ def read_kinds(told: Any) -> dict[str, str]:
     return {str(name): str(kind) for name, kind in kinds.items() if kind != AUTO}
 
 
-def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", standardise: bool = True) -> Guessed:
-    """Decide what each column is; constant, empty, repeated and unusable ones are left out with a note."""
+def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", scale: str = AUTO) -> Guessed:
+    """Decide what each column is; constant, empty, repeated and unusable ones are left out with a note.
+
+    Columns of one unit are continuous, unless the user names a kind.
+    """
+    check_choice(scale, "scale", SCALES)
     if dates not in ("days", IGNORE):
         raise InputError(f'dates must be "days" or "ignore", got {dates!r}.')
     kinds = read_kinds(told)
     unknown = [name for name in kinds if name not in frame.names]
     if unknown:
         raise InputError(f"columns names {listed(unknown)}, not in the table. Its columns: {listed(frame.names)}.")
+    reduction = is_reduction(frame)
+    standardise = scale == STANDARD or (scale == AUTO and not reduction)
+    if reduction:
+        kinds = dict.fromkeys(frame.names, CONTINUOUS) | kinds
     models, values, notes = [], [], list[str]()
     constant, empty, repeated = list[str](), list[str](), list[str]()
     contents = set[tuple[str, bytes]]()
@@ -121,8 +155,25 @@ def guess_columns(frame: Frame, told: Any = AUTO, dates: str = "days", standardi
     models = _as_exact(models, values)
     if not models:
         raise InputError(" ".join(["No column is left that distinguishes rows. Add one in which they differ.", *notes]))
-    notes += [*_rare(models, values), *_summary(models)]
-    return Guessed(Columns(tuple(models)), np.array(values).T.copy(), tuple(notes))
+    notes += [*_rare(models, values), *_summary(models), *_scales(models, values, standardise)]
+    return Guessed(Columns(tuple(models)), np.array(values).T.copy(), tuple(notes), standardise)
+
+
+def unequal(deviations: Floats) -> bool:
+    """Whether columns with these standard deviations would have very unequal weights."""
+    return bool(len(deviations) > 1 and deviations.max() > UNEQUAL * deviations.min())
+
+
+def _scales(models: list[ColumnModel], values: list[Floats], standardise: bool) -> list[str]:
+    """Say what was done about the scales of numbers."""
+    pairs = zip(models, values, strict=True)
+    deviations = np.array([np.nanstd(cells) for model, cells in pairs if model.kind not in UNIT])
+    if not len(deviations):
+        return []
+    span = f"from {deviations.min():.3g} to {deviations.max():.3g}" if unequal(deviations) else ""
+    if standardise:
+        return [f"Columns are standardised to mean 0 and standard deviation 1{span and f', which ranged {span}'}."]
+    return [f"Columns are taken in their own units{span and f'; standard deviations range {span}'}."]
 
 
 def _content(model: ColumnModel, cells: Floats) -> bytes:

@@ -73,8 +73,13 @@ class Full(Linear):
         """
         if not len(states):
             raise InputError("states must hold at least one state to summarise, got none.")
+        return self._state(self._central(states))
+
+    @staticmethod
+    def _central(states: Sequence[State]) -> Floats:
+        """Inverse of the mean precision."""
         mean_precision = np.mean([precision_of(state) for state in states], axis=0)
-        return self.from_values({"covariance": factorise(mean_precision, "precision").precision}, states[0].d)
+        return factorise(mean_precision, "precision").precision
 
     def _draw(self, df: float, scale: Floats, rng: np.random.Generator) -> Floats:
         """Draw Φ from IW(df, scale) by Bartlett's decomposition.
@@ -197,7 +202,7 @@ class HuangWand(Full):
         Φ ~ IW(df + d − 1 + m, 2 df diag(1/a) + S).
         """
         S, m = check_scatter(S, m, state.d)
-        _check_independent(S, m)
+        check_independent(S, m)
         return self.integrated(state, rng).draw(S, m, rng)
 
     def integrated(self, state: State, rng: np.random.Generator) -> Integrated:
@@ -229,7 +234,7 @@ class HuangWand(Full):
         return self._state(self._draw(self.df + d - 1, np.diag(2.0 * self.df * inverse_a), rng))
 
 
-def _check_independent(S: Floats, m: int) -> None:
+def check_independent(S: Floats, m: int) -> None:
     """Refuse columns that are constant or determined by others: the posterior of their covariance is improper."""
     variances = np.diag(S)
     if m > 0 and not np.all(variances > 0):
@@ -264,7 +269,8 @@ def precision_of(state: State) -> Floats:
     """Φ⁻¹."""
     root = state.root
     assert isinstance(root, DenseRoot)
-    return root.precision
+    precision: Floats = root.precision / state.amplitude
+    return precision
 
 
 # Degrees of freedom of the half-t.
@@ -366,6 +372,5 @@ class PooledWishart(Full):
     def summarise(self, states: Sequence[State]) -> State:
         """Invert the mean precision, and take the median of σ."""
         width = float(median(states, "width"))
-        mean_precision = np.mean([precision_of(state) for state in states], axis=0)
-        matrix = factorise(mean_precision, "precision").precision
+        matrix = self._central(states)
         return self.from_values({"covariance": matrix, "width": width}, states[0].d)

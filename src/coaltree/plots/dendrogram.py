@@ -1,4 +1,4 @@
-"""One tree drawn as a dendrogram: clusters in colour, clade supports and time intervals at the nodes."""
+"""One tree drawn as a dendrogram: clusters in colour, expected overlaps and time intervals at the nodes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _HALO = withStroke(linewidth=2.0, foreground="white")
 
 
 def plot_dendrogram(
-    tree: Tree,
+    tree: Any,
     ax: Axes | None = None,
     *,
     support: npt.ArrayLike | None = None,
@@ -64,13 +64,14 @@ def plot_dendrogram(
 
     Parameters
     ----------
-    tree : Tree
-        The tree; at every merge the larger side is drawn last (upper, or to the right).
+    tree : Tree or fitted CoalescentClustering
+        The tree; of a model, its `tree_` with the expected overlap and the interval of every merge and its clusters,
+        outliers grey, unless these are given. At every merge the larger side is drawn last (upper, or to the right).
     ax : Axes, optional
         Where to draw; by default a new figure whose length follows the number of leaves.
     support : array-like (n−1,), optional
-        Probability of every clade, as from `TreePosterior.clade_support(tree)`: a dot at the node, darker
-        for higher support, with the percentage beside it where there is room and it is not 100. With too many
+        Certainty of every clade, as from `TreePosterior.expected_overlap(tree)`: a dot at the node, darker
+        for higher values, with the percentage beside it where there is room and it is not 100. With too many
         leaves for that, the largest clades have dots as long as these do not touch.
     min_support_shown : float
         Nodes with less support than this get no dot.
@@ -80,8 +81,8 @@ def plot_dendrogram(
     labels : sequence (n,), optional
         Leaf labels in the order of the leaves; the tree's names by default. Left out when they cannot fit.
     n_clusters : int, optional
-        Colour the clusters of `tree.cut(n_clusters)`; cluster c has colour `PALETTE[c % len(PALETTE)]`. With more
-        clusters than tips none is coloured.
+        Colour the clusters of `cut(n_clusters)` of the tree or the model; cluster c has colour
+        `PALETTE[c % len(PALETTE)]`. With more clusters than tips none is coloured.
     orientation : {"left", "right", "top", "bottom"}
         Side of the root.
     time_scale : {"linear", "sqrt", "log"}
@@ -98,6 +99,12 @@ def plot_dendrogram(
     Axes
         The axes drawn on.
     """
+    model = tree if hasattr(tree, "tree_") else None
+    if model is not None:
+        tree = model.tree_
+        if len(model.posterior_) > 1:
+            support = model.posterior_.expected_overlap(tree) if support is None else support
+            intervals = model.posterior_.time_intervals(tree) if intervals is None else intervals
     n = tree.n_leaves
     shares = _check_support(support, n)
     bars = _check_intervals(intervals, n)
@@ -110,10 +117,17 @@ def plot_dendrogram(
     if max_tips is not None:
         max_tips = check_count(max_tips, "max_tips", at_least=2)
 
+    cluster: Ints | None = None
+    if n_clusters is not None:
+        cluster = tree.cut(n_clusters=n_clusters) if model is None else model.cut(n_clusters)
+    elif model is not None:
+        cluster = model.labels_
+        n_clusters = int(cluster.max()) + 1
+
     canvas = make_canvas(ax, orientation, n if max_tips is None else min(n, max_tips))
     most = _fitting_tips(canvas, n) if max_tips is None else max_tips
     if most >= n:
-        _draw(canvas, tree, shares, min_support_shown, bars, texts, n_clusters, time_scale)
+        _draw(canvas, tree, shares, min_support_shown, bars, texts, cluster, time_scale)
         return canvas.ax
     closed = collapse(tree, most, shares, n_clusters)
     _draw(
@@ -126,7 +140,7 @@ def plot_dendrogram(
             texts[tip] if tip < n else f"{rows:,} leaves" for tip, rows in zip(closed.tips, closed.rows, strict=True)
         ),
         # With too many clusters for the tips, their borders lie inside the triangles.
-        n_clusters if n_clusters is not None and n_clusters <= len(closed.tips) else None,
+        None if cluster is None or cluster.max() >= len(closed.tips) else _spread(tree, cluster)[closed.tips],
         time_scale,
         closed,
         np.array([1.0 if tip < n or shares is None else shares[tip - n] for tip in closed.tips]),
@@ -147,14 +161,13 @@ def _draw(
     min_support_shown: float,
     bars: Floats | None,
     texts: tuple[str, ...],
-    n_clusters: int | None,
+    cluster: Ints | None,
     time_scale: TimeScale,
     closed: Collapsed | None = None,
     tip_support: Floats | None = None,
 ) -> None:
-    """Draw a tree whose leaves may be closed clades."""
+    """Draw a tree whose leaves may be closed clades, each of a cluster or, if negative, of none."""
     n = tree.n_leaves
-    cluster = None if n_clusters is None else tree.cut(n_clusters=n_clusters)
     rows = np.ones(n, dtype=np.int64) if closed is None else closed.rows
     tip_times = np.zeros(n) if closed is None else closed.times
     node_times, leaf_time = drawn_times(np.append(tip_times, tree.times), time_scale)
@@ -181,6 +194,16 @@ def _draw(
         _label_clusters(canvas, cluster, places[:n], rows)
 
 
+def _spread(tree: Tree, cluster: Ints) -> Ints:
+    """Cluster of every node, (2n−1,), −1 where its leaves are not all of one."""
+    n = tree.n_leaves
+    found = np.concatenate([cluster, np.full(n - 1, -1)])
+    for k, (left, right) in enumerate(tree.children):
+        if found[left] == found[right]:
+            found[n + k] = found[left]
+    return found
+
+
 def _draw_closed(
     canvas: Canvas,
     tips: Ints,
@@ -193,7 +216,7 @@ def _draw_closed(
     """Draw some tips as triangles from their merge to the leaves, dashed and pale where their support is low."""
     colours = np.array([to_rgba(INK)] * len(support))
     if cluster is not None:
-        colours = np.array([to_rgba(colour) for colour in PALETTE])[cluster % len(PALETTE)]
+        colours = np.array([to_rgba(colour) for colour in (*PALETTE, FAINT)])[_shade(cluster)]
     for doubtful in (False, True):
         chosen = tips[(support[tips] < _DOUBTFUL) == doubtful]
         faces = colours[chosen] * [1.0, 1.0, 1.0, 0.12 if doubtful else 0.4]
@@ -211,6 +234,11 @@ def _draw_closed(
             linestyles="--" if doubtful else "-",
         )
         canvas.ax.add_collection(triangles, autolim=False)
+
+
+def _shade(cluster: Ints) -> Ints:
+    """Place of a cluster's colour in PALETTE, the place after its end for none."""
+    return np.where(cluster < 0, len(PALETTE), cluster % len(PALETTE))
 
 
 def _beyond(latest: float, scale: TimeScale) -> float:
@@ -241,23 +269,22 @@ def _draw_branches(
     if cluster is None:
         _add_lines(canvas, elbows, INK, widths)
         return
-    n_clusters = int(cluster.max()) + 1
-    # Node n+k is inside a cluster when merge k is below the cut, that is k < n − n_clusters.
-    first_leaf = np.concatenate([np.arange(n), np.empty(n - 1, dtype=np.int64)])
-    for k, (left, _) in enumerate(tree.children):
-        first_leaf[n + k] = first_leaf[left]
-    inside = node < 2 * n - n_clusters
-    stem = inside & (parent >= 2 * n - n_clusters)
-    colours = np.array([to_rgba(colour) for colour in PALETTE])[cluster[first_leaf[node]] % len(PALETTE)]
+    of_node = _spread(tree, cluster)
+    inside = of_node[node] >= 0
+    stem = inside & (of_node[parent] < 0)
+    colours = np.array([to_rgba(colour) for colour in (*PALETTE, FAINT)])[_shade(of_node[node])]
     widths[~inside | stem] = full
     _add_lines(canvas, elbows[~inside | stem], FAINT, widths[~inside | stem])
     _add_lines(canvas, elbows[inside & ~stem], colours[inside & ~stem], widths[inside & ~stem])
     if stem.any():
-        # The branch above a cluster keeps its colour up to the cut, halfway between the merges around it.
-        last_below = node_times[: 2 * n - n_clusters].max()
-        cut = 0.5 * (last_below + node_times[2 * n - n_clusters])
+        # The branch above a cluster keeps its colour up to the cut, halfway between the merges around it; if clusters
+        # are not of one time, halfway up.
+        last_below, first_above = node_times[of_node >= 0].max(), end[stem].min()
+        cut = np.full(stem.sum(), 0.5 * (last_below + first_above))
+        if last_below > first_above:
+            cut = 0.5 * (start[stem] + end[stem])
         stems = elbows[stem][:, :2].copy()
-        stems[:, 1] = canvas.xy(np.full(stem.sum(), cut), places[node[stem]])
+        stems[:, 1] = canvas.xy(cut, places[node[stem]])
         _add_lines(canvas, stems, colours[stem], widths[stem])
 
 
@@ -323,12 +350,13 @@ def _draw_support(canvas: Canvas, shares: Floats, shown: Ints, times: Floats, pl
 
 def _label_clusters(canvas: Canvas, cluster: Ints, leaf_places: Floats, rows: Ints) -> None:
     """Where leaf labels do not fit, show the size of each cluster beside its middle, the largest first."""
-    sizes = np.bincount(cluster, weights=rows).astype(np.int64)
-    middles = np.bincount(cluster, weights=leaf_places) / np.bincount(cluster)
     gap = 11.0 / canvas.points_per_leaf(len(cluster))
+    own = cluster >= 0
+    sizes = np.bincount(cluster[own], weights=rows[own]).astype(np.int64)
+    middles = np.bincount(cluster[own], weights=leaf_places[own]) / np.maximum(np.bincount(cluster[own]), 1)
     kept: list[int] = []
     for c in np.argsort(-sizes, kind="stable"):
-        if all(abs(middles[c] - middles[other]) >= gap for other in kept):
+        if sizes[c] and all(abs(middles[c] - middles[other]) >= gap for other in kept):
             kept.append(int(c))
     axis = canvas.ax.yaxis if canvas.time_is_horizontal else canvas.ax.xaxis
     axis.set_ticks(middles[kept], [f"{sizes[c]:,}" for c in kept])

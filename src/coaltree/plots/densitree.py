@@ -21,6 +21,7 @@ from coaltree.plots.layout import (
     node_places,
 )
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.hierarchy import make_hierarchy
 from coaltree.tree import Tree
 
 _FULL_OPACITY = 0.995
@@ -49,7 +50,7 @@ def plot_densitree(
     max_trees : int
         At most this many trees; if there are more, a fixed sample by weight.
     reference : Tree, optional
-        Tree that gives the leaf order and is drawn on top; the maximum-clade-credibility tree by default.
+        Tree that gives the leaf order and is drawn on top; by default `CoalescentClustering.tree_`, of all draws.
     orientation : {"left", "right", "top", "bottom"}
         Side of the root.
     time_scale : {"linear", "sqrt", "log"}
@@ -63,7 +64,7 @@ def plot_densitree(
     n = posterior.n_leaves
     if max_trees < 1:
         raise InputError(f"max_trees must be at least 1, got {max_trees}.")
-    reference = posterior.mcc_tree() if reference is None else reference
+    reference = make_hierarchy(posterior).tree if reference is None else reference
     if reference.n_leaves != n:
         raise InputError(f"reference has {reference.n_leaves} leaves, the posterior {n}; use the same leaves.")
 

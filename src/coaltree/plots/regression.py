@@ -47,7 +47,7 @@ def plot_outcome_tree(
     features : sequence (K,), optional
         Names of the features.
     support : array-like (P−1,), optional
-        Probability of every clade, as from `TreePosterior.clade_support(tree)`.
+        Certainty of every clade, as from `TreePosterior.expected_overlap(tree)`.
     sure : array-like of bool (P, K), optional
         Coefficients to mark with a dot, those whose interval excludes zero.
     time_scale : {"linear", "sqrt", "log"}

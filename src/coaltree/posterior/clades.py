@@ -25,8 +25,8 @@ from coaltree.posterior.diagnostics import effective_sizes
 _KEY_SEED = 0xC0A1
 # Sums of weights are exact up to rounding; supports closer than this are equal.
 ROUNDING = 1e-10
-# Clades whose draws are processed together, to bound memory.
-_CLADES_AT_ONCE = 1000
+# Quantities whose draws are processed together, to bound memory.
+_AT_ONCE = 1000
 
 
 class NumberedClades(NamedTuple):
@@ -38,7 +38,7 @@ class NumberedClades(NamedTuple):
 
 
 class HeldTimes(NamedTuple):
-    """The merge times of W clades in the trees that contain them, ascending: those of clade w begin at start[w]."""
+    """Merge times of W clades in the trees that have them or near ones, ascending: those of w begin at start[w]."""
 
     start: Ints  # (W + 1,)
     time: Floats
@@ -92,24 +92,50 @@ def support_in(found: SmallInts, weights: Floats) -> Floats:
     return _sum_weights(found, weights, found.shape[1])
 
 
-def effective_draws(found: SmallInts, weights: Floats, n_chains: int) -> Floats:
-    """How many independent trees the M weighted ones are worth for each clade of one tree, (n−1,).
+def worth_of_draws(draws: Floats, weights: Floats, n_chains: int) -> Floats:
+    """How many independent draws the M draws (M, B) of B quantities are worth, (B,), by their autocorrelation.
 
-    For `n_chains` chains of draws, one after the other in `found` by `clades_in`, from the autocorrelation of their
-    draws; for trees that are not chains (0), from their weights alone.
+    For `n_chains` chains, one after the other; NaN if there are none (0) and for quantities that do not vary.
     """
-    n_trees, n_clades = found.shape
-    size = np.full(n_clades, 1.0 / float(np.sum(weights**2)))
+    n_trees, n_quantities = draws.shape
+    worth = np.full(n_quantities, np.nan)
     if n_chains < 1 or n_trees % n_chains or np.ptp(weights) > ROUNDING:
-        return size
-    worth = np.full(n_clades, np.nan)
-    for first in range(0, n_clades, _CLADES_AT_ONCE):
-        last = min(first + _CLADES_AT_ONCE, n_clades)
-        there = _in_trees(found, first, last)
-        worth[first:last] = effective_sizes(there.reshape(n_chains, -1, last - first))
-    if np.isfinite(worth).any():
-        size = np.where(np.isfinite(worth), worth, np.nanmedian(worth))
-    return np.asarray(np.minimum(size, float(n_trees)))
+        return worth
+    for first in range(0, n_quantities, _AT_ONCE):
+        part = draws[:, first : first + _AT_ONCE]
+        worth[first : first + _AT_ONCE] = effective_sizes(part.reshape(n_chains, -1, part.shape[1]))
+    return worth
+
+
+def effective_draws(worth: Floats, weights: Floats) -> Floats:
+    """Complete `worth_of_draws`: by the median of the others, or if there is none by the weights alone."""
+    if not np.isfinite(worth).any():
+        return np.full(len(worth), 1.0 / float(np.sum(weights**2)))
+    return np.minimum(np.where(np.isfinite(worth), worth, np.nanmedian(worth)), float(len(weights)))
+
+
+def monte_carlo_error(mean: Floats, square: Floats, size: Floats) -> Floats:
+    """Error of the means of quantities between 0 and 1 with these mean squares, over `size` independent draws, (B,).
+
+    One draw of 0 and one of 1 are added, so that it is not zero where all draws agree. For shares p, of quantities
+    0 or 1, this is the standard deviation of Beta(1 + S p, 1 + S (1 − p)), the posterior of a share given S draws.
+    """
+    middle = (1.0 + size * mean) / (size + 2.0)
+    variance = (1.0 + size * square) / (size + 2.0) - middle**2
+    return np.sqrt(np.maximum(variance, 0.0) / (size + 3.0))
+
+
+def support_error(found: SmallInts, weights: Floats, n_chains: int) -> Floats:
+    """Monte Carlo error of `support_in(found, weights)`, (n−1,); the root's support is not estimated."""
+    share = support_in(found, weights)
+    blocks = range(0, found.shape[1], _AT_ONCE)
+    worth = [
+        worth_of_draws(_in_trees(found, first, min(first + _AT_ONCE, found.shape[1])), weights, n_chains)
+        for first in blocks
+    ]
+    error = monte_carlo_error(share, share, effective_draws(np.concatenate(worth), weights))
+    error[-1] = 0.0
+    return error
 
 
 def as_probability(share: Floats) -> Floats:
@@ -132,17 +158,12 @@ def clade_credibility(ids: SmallInts, weights: Floats) -> Floats:
     return np.where(weights > 0.0, score, -np.inf)
 
 
-def held_times(found: SmallInts, times: Floats, weights: Floats) -> HeldTimes:
-    """Gather the merge times of the clades of one tree, `found` by `clades_in` in the trees of a posterior."""
-    return HeldTimes(*_gather(found, times, weights))
-
-
-def means(held: HeldTimes) -> Floats:
-    """Weighted mean of the merge times of each clade, (W,); NaN for clades in no tree."""
-    clade = np.repeat(np.arange(len(held.start) - 1), np.diff(held.start))
-    total, share = (np.bincount(clade, each, len(held.start) - 1) for each in (held.weight * held.time, held.weight))
-    with np.errstate(invalid="ignore"):
-        return np.asarray(total / share, dtype=np.float64)
+def sort_times(times: Floats, weights: Floats) -> HeldTimes:
+    """Gather merge times of W clades in M trees with the weights that they have there, both (M, W); without zeros."""
+    order = np.argsort(times, axis=0)
+    time, weight = np.take_along_axis(times, order, axis=0).T, np.take_along_axis(weights, order, axis=0).T
+    kept = weight > 0.0
+    return HeldTimes(np.concatenate([[0], np.cumsum(kept.sum(axis=1))]), time[kept], weight[kept])
 
 
 def quantiles(held: HeldTimes, shares: npt.ArrayLike) -> Floats:
@@ -151,6 +172,17 @@ def quantiles(held: HeldTimes, shares: npt.ArrayLike) -> Floats:
     The quantile q is the earliest time at which the weight of the trees up to it reaches a share q of the clade's.
     """
     return _quantiles(*held, np.asarray(shares, dtype=np.float64))
+
+
+def raise_to_children(values: Floats, children: Ints) -> Floats:
+    """Raise values (n−1, …) of the merges of a tree to the largest value among the clades inside each."""
+    raised = values.copy()
+    n = len(children) + 1
+    for k, pair in enumerate(children.tolist()):
+        for child in pair:
+            if child >= n:
+                raised[k] = np.maximum(raised[k], raised[child - n])
+    return raised
 
 
 # ---- kernels
@@ -240,33 +272,6 @@ def _sum_times(ids: SmallInts, weights: Floats, times: Floats, n_clades: int) ->
             if ids[m, k] >= 0:
                 total[ids[m, k]] += weights[m] * times[m, k]
     return total
-
-
-@kernel
-def _gather(found: SmallInts, times: Floats, weights: Floats) -> tuple[Ints, Floats, Floats]:
-    n_trees, n_clades = found.shape
-    start = np.zeros(n_clades + 1, dtype=np.int64)
-    for m in range(n_trees):
-        if weights[m] > 0.0:
-            for number in found[m]:
-                if number >= 0:
-                    start[number + 1] += 1
-    for w in range(n_clades):
-        start[w + 1] += start[w]
-    free = start[:-1].copy()
-    time, weight = np.empty(start[-1]), np.empty(start[-1])
-    for m in range(n_trees):
-        if weights[m] > 0.0:
-            for k in range(n_clades):
-                if found[m, k] >= 0:
-                    place = free[found[m, k]]
-                    time[place], weight[place] = times[m, k], weights[m]
-                    free[found[m, k]] += 1
-    for w in range(n_clades):
-        own = slice(start[w], start[w + 1])
-        order = np.argsort(time[own])
-        time[own], weight[own] = time[own][order], weight[own][order]
-    return start, time, weight
 
 
 @kernel

@@ -1,9 +1,9 @@
-"""Whether chains have forgotten where they began: the numbers, one set of thresholds, and a verdict in plain words.
+"""Whether chains have forgotten where they began: the numbers, one set of thresholds, and one verdict in plain words.
 
-Scalars of a chain (log joint, scale, noise) are judged by ArviZ's split R-hat and effective sample sizes. Trees are
-judged by their clades: the supports that each chain gives to the same clade should agree, and the draws of a clade
-(present or not) have an effective size as well. The many coefficients of a regression are judged together
-(`judge_coefficients`).
+Scalars of a chain (log joint, scale, widths, noise) are judged by ArviZ's split R-hat and effective sample sizes. Trees
+are judged by their clades: the supports that each chain gives to the same clade should agree, and the draws of a clade
+(present or not) have an effective size as well. The many coefficients of a regression are judged together, by the same
+thresholds (`judge_coefficients`). Python's warning, terminal, report and summary.json all give `Convergence.verdict`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,57 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree._arrays import Floats
+from coaltree.errors import InputTypeError
 from coaltree.posterior.clades import clade_ids, support_of_clades
 from coaltree.posterior.diagnostics import FEWEST, effective_size, effective_sizes, r_hat
 
-# Beyond these a run is reported as not converged.
-MOST_R_HAT = 1.1
-FEWEST_DRAWS = 30.0
+# Beyond these a run is reported as not converged. With two chains R-hat is about 1 + 2/(effective draws), so the first
+# two say much the same.
+MOST_R_HAT = 1.05
+FEWEST_DRAWS = 50.0
 MOST_DIFFERENCE = 0.1
 # With at least this many draws, clades are reported as stuck if the draws are worth less than this share of them.
 TELLING, STUCK = 100, 0.05
 # Clades to which some chain gives at least this support are compared; effective sizes are computed for this many.
 NOTEWORTHY, MOST_CLADES = 0.1, 200
-# Of thousands of coefficients a few always look bad by chance: this share of them may exceed MOST_R_HAT, but none this
-# value; with fewer draws than this R-hat is uninformative.
-TOLERATED, HIGHEST_R_HAT, FEWEST_KEPT = 0.05, 1.4, 200
-# Scalars that are judged; the rest of a trace is for plots.
+# Of thousands of coefficients a few always look bad by chance: this share of them may be beyond MOST_R_HAT or
+# FEWEST_DRAWS, but none beyond these.
+TOLERATED, HIGHEST_R_HAT, LOWEST_DRAWS = 0.05, 1.2, 10.0
+RULE = (
+    f"Chains that have forgotten where they began agree: R-hat is at most {MOST_R_HAT}, draws are worth "
+    f"{FEWEST_DRAWS:.0f} independent ones or more, and the supports that chains give to a clade differ by at most "
+    f"{MOST_DIFFERENCE} (root mean square)."
+)
+RULE_FOR_MANY = (
+    f"Of many coefficients {TOLERATED:.0%} may be beyond these, but none beyond {HIGHEST_R_HAT} or with fewer than "
+    f"{LOWEST_DRAWS:.0f} effective draws."
+)
+# Scalars of a clustering that are judged; the rest of a trace is for plots.
 JUDGED = ("log_joint", "log_scale", "leaf_noise")
+# What the chains are about, which decides what to do if they have not converged.
+NUMBERS, MIXED, OUTCOMES = "numbers", "mixed", "outcomes"
+
+
+class Coefficients(NamedTuple):
+    """Intercepts and coefficients of a regression, judged together."""
+
+    n: int  # of outcomes that were fitted
+    n_beyond: int  # how many of them exceed a threshold
+    r_hat: float  # the largest
+    bulk_ess: float  # the smallest
+    outcome: str  # the one to which the worst belongs
+
+    @property
+    def complaint(self) -> str:
+        """What is wrong; empty if nothing is."""
+        extreme = self.r_hat > HIGHEST_R_HAT or self.bulk_ess < LOWEST_DRAWS
+        if self.n_beyond <= TOLERATED * self.n and not extreme:
+            return ""
+        return (
+            f"{self.n_beyond} of {self.n} intercepts and coefficients have R-hat above {MOST_R_HAT} or draws worth "
+            f"fewer than {FEWEST_DRAWS:.0f} independent ones; the worst, of outcome {self.outcome}, has R-hat "
+            f"{self.r_hat:.2f}, and the fewest effective draws are {self.bulk_ess:.0f}"
+        )
 
 
 class Convergence(NamedTuple):
@@ -45,47 +80,78 @@ class Convergence(NamedTuple):
     clade_ess: float  # median effective size of the draws of a clade
     n_chains: int
     n_draws: int  # of each chain
+    about: str = NUMBERS
+    coefficients: Coefficients | None = None
+
+    @property
+    def converged(self) -> bool:
+        """Whether no number exceeds its threshold, and there are enough draws to tell."""
+        return not self.warnings
+
+    @property
+    def verdict(self) -> str:
+        """The sentence that Python's warning, terminal, report and summary.json give."""
+        if self.warnings:
+            return self.warnings[0]
+        ratios, sizes = [*self.r_hat.values()], [*self.bulk_ess.values(), *self.tail_ess.values()]
+        if self.coefficients is not None:
+            ratios.append(self.coefficients.r_hat)
+            sizes.append(self.coefficients.bulk_ess)
+        largest, fewest = max(_or(ratio, 0.0) for ratio in ratios), min(map(_or, sizes))
+        alone, many = self.n_chains == 1, self.coefficients
+        but = f" on all but {many.n_beyond} of {many.n} coefficients" if many is not None and many.n_beyond else ""
+        return (
+            f"The {'halves of the only chain' if alone else 'chains'} agree{but}: largest R-hat {largest:.3f}, fewest "
+            f"effective draws {fewest:,.0f}{'. Only several chains can tell more' if alone else ''}."
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is wrong, in plain words, and what to do; empty if nothing is."""
-        told = []
+        found = []
         worst = max(self.r_hat, key=lambda name: _or(self.r_hat[name], 0.0))
         if _or(self.r_hat[worst], 0.0) > MOST_R_HAT:
-            told.append(
+            found.append(
                 f"the chains do not agree on the {worst.replace('_', ' ')} (R-hat {self.r_hat[worst]:.2f}, "
                 f"should be below {MOST_R_HAT})"
             )
         sizes = {name: min(_or(self.bulk_ess[name]), _or(self.tail_ess[name])) for name in self.bulk_ess}
         fewest = min(sizes, key=lambda name: sizes[name])
         if sizes[fewest] < FEWEST_DRAWS:
-            told.append(
+            found.append(
                 f"the draws of the {fewest.replace('_', ' ')} are worth only {sizes[fewest]:.0f} independent ones "
                 f"(should be {FEWEST_DRAWS:.0f} or more)"
             )
+        if self.coefficients is not None and self.coefficients.complaint:
+            found.append(self.coefficients.complaint)
         if _or(self.support_difference, 0.0) > MOST_DIFFERENCE:
-            told.append(
+            found.append(
                 f"clade supports differ by {self.support_difference:.2f} between chains (root mean square, should be "
                 f"below {MOST_DIFFERENCE})"
             )
-        if not told and self.n_draws < FEWEST:
+        if not found and self.n_draws < FEWEST:
             return (
                 f"Not known to have converged: {self.n_draws} draw(s) per chain are too few to judge. Keep more draws.",
             )
-        if not told:
+        if not found:
             return ()
-        return (f"Not converged: {'; '.join(told)}. {self._advice}",)
+        return (f"Not converged: {'; '.join(found)}. {self._advice}",)
 
     @property
     def _advice(self) -> str:
         """What to do if chains have not converged."""
+        if self.about == OUTCOMES:
+            return (
+                "Intervals and supports of clades are not to be trusted yet; predictions suffer less. Give a longer "
+                "burn-in and more iterations."
+            )
         n_draws = self.n_draws * self.n_chains
         apart = _or(self.support_difference, 0.0) > MOST_DIFFERENCE
         if apart and n_draws >= TELLING and self.clade_ess < STUCK * n_draws:
+            fewer = "leading principal components" if self.about == NUMBERS else "those that matter most to you"
             return (
                 f"Clades hardly move (their {n_draws} draws are worth {self.clade_ess:.0f} independent ones), as "
-                "happens with many columns: a longer run helps little, fewer columns (leading principal components) "
-                "help."
+                f"happens with many columns: a longer run helps little, fewer columns ({fewer}) help."
             )
         return "Give a longer warmup and more draws."
 
@@ -93,43 +159,70 @@ class Convergence(NamedTuple):
         """Return JSON values: None where a number is not defined."""
 
         def plain(value: Any) -> Any:
+            if isinstance(value, Coefficients):
+                value = value._asdict()
             if isinstance(value, dict):
                 return {name: plain(each) for name, each in value.items()}
-            return value if math.isfinite(value) else None
+            return value if value is None or isinstance(value, str) or math.isfinite(value) else None
 
         return {name: plain(value) for name, value in self._asdict().items()}
 
     @classmethod
     def from_dict(cls, parts: Mapping[str, Any] | None) -> Convergence | None:
-        """Rebuild from what `as_dict` returned."""
+        """Rebuild what `as_dict` returned of a clustering; one that was written before `about` is of numbers."""
         if parts is None:
             return None
 
         def number(value: Any) -> Any:
-            if isinstance(value, dict):
-                return {str(name): number(each) for name, each in value.items()}
+            if value is not None and not isinstance(value, int | float):
+                raise InputTypeError(f"convergence must be made of numbers, got {value!r}.")
             return math.nan if value is None else value
 
-        return cls(**{name: number(parts[name]) for name in cls._fields})
+        def numbers(table: Any) -> Any:
+            return {str(key): number(each) for key, each in table.items()}
+
+        tables: dict[str, Any] = {name: numbers(parts[name]) for name in cls._fields[:3]}
+        if set(tables["bulk_ess"]) != set(tables["tail_ess"]):
+            raise InputTypeError("convergence must have bulk_ess and tail_ess of the same numbers.")
+        rest = {name: number(parts[name]) for name in cls._fields[3:8]}
+        return cls(**tables, **rest, about=str(parts.get("about", NUMBERS)))
 
 
 def _or(value: float, default: float = math.inf) -> float:
     return value if math.isfinite(value) else default
 
 
-def diagnose(trace: Mapping[str, Floats], children: npt.NDArray[Any], n_chains: int) -> Convergence:
-    """Judge traces (C, I) without warm-up, and trees (M, n−1, 2): draws of the first chain, then of the second."""
-    judged = {name: np.asarray(trace[name], dtype=np.float64) for name in JUDGED if name in trace}
-    difference, correlation = compare_supports(children, n_chains)
+def diagnose(
+    trace: Mapping[str, Floats],
+    children: npt.NDArray[Any] | None,
+    n_chains: int,
+    n_draws: int | None = None,
+    judged: Sequence[str] = JUDGED,
+    about: str = NUMBERS,
+    coefficients: Coefficients | None = None,
+) -> Convergence:
+    """Judge traces (C, I) without warm-up, and trees (M, n−1, 2): draws of the first chain, then of the second.
+
+    `n_draws`, of each chain, is needed where there are no trees.
+    """
+    draws = {name: np.asarray(trace[name], dtype=np.float64) for name in judged if name in trace}
+    difference = correlation = clade_ess = math.nan
+    if children is not None:
+        n_draws = len(children) // n_chains
+        difference, correlation = compare_supports(children, n_chains)
+        clade_ess = _clade_ess(children, n_chains)
+    assert n_draws is not None
     return Convergence(
-        r_hat={name: r_hat(draws) for name, draws in judged.items()},
-        bulk_ess={name: effective_size(draws) for name, draws in judged.items()},
-        tail_ess={name: effective_size(draws, "tail") for name, draws in judged.items()},
+        r_hat={name: r_hat(values) for name, values in draws.items()},
+        bulk_ess={name: effective_size(values) for name, values in draws.items()},
+        tail_ess={name: effective_size(values, "tail") for name, values in draws.items()},
         support_difference=difference,
         support_correlation=correlation,
-        clade_ess=_clade_ess(children, n_chains),
+        clade_ess=clade_ess,
         n_chains=n_chains,
-        n_draws=len(children) // n_chains,
+        n_draws=n_draws,
+        about=about,
+        coefficients=coefficients,
     )
 
 
@@ -168,29 +261,15 @@ def _clade_ess(children: npt.NDArray[Any], n_chains: int) -> float:
     return float(np.nanmedian(sizes)) if np.isfinite(sizes).any() else math.nan
 
 
-def judge_coefficients(ratio: Floats, size: Floats, names: Sequence[str], n_draws: int) -> tuple[bool, str]:
-    """Whether chains can be relied on, and the sentence that says so: the same in Python, terminal and report.
+def judge_coefficients(ratio: Floats, size: Floats, names: Sequence[str]) -> Coefficients | None:
+    """Judge R-hat and bulk effective sizes (P, …) of the coefficients of outcomes with these names.
 
-    `ratio` and `size` (P, …) are R-hat and bulk effective sizes of the coefficients of outcomes with these names, NaN
-    for those that were not fitted; `n_draws` is the number of kept draws per chain.
+    NaN for outcomes that were not fitted, and everywhere if draws are too few; None if there are no others.
     """
-    seen = np.isfinite(ratio)
-    if n_draws < FEWEST_KEPT or not seen.any():
-        return False, (
-            f"Warning: chains of {n_draws} kept draws are too short to be judged: {FEWEST_KEPT} are the least. Raise "
-            "n_iter (--iterations)."
-        )
-    bad = np.where(seen, ratio, 1.0)
-    n_bad, n_seen = int((bad > MOST_R_HAT).sum()), int(seen.sum())
-    if n_bad <= TOLERATED * n_seen and bad.max() <= HIGHEST_R_HAT:
-        return True, (
-            f"The chains agree: largest R-hat {np.nanmax(ratio):.3f}, and every coefficient is worth at least "
-            f"{np.nanmin(size):,.0f} independent draws."
-        )
-    worst = int(np.unravel_index(int(bad.argmax()), bad.shape)[0])
-    return False, (
-        f"Warning: The chains have not converged: {n_bad} of {n_seen} intercepts and coefficients have R-hat above "
-        f"{MOST_R_HAT}; the largest is {bad.max():.2f}, of outcome {names[worst]}, and the smallest effective number "
-        f"of draws {np.nanmin(size):.0f}. Intervals and the support of clades are not to be trusted yet; predictions "
-        "suffer less. Raise n_iter and burn_in, with thin to keep as many draws."
-    )
+    known = np.isfinite(ratio) & np.isfinite(size)
+    if not known.any():
+        return None
+    ratios, sizes = np.where(known, ratio, -math.inf), np.where(known, size, math.inf)
+    worst = int(np.unravel_index(int(ratios.argmax()), ratios.shape)[0])
+    n_beyond = int(((ratios > MOST_R_HAT) | (sizes < FEWEST_DRAWS)).sum())
+    return Coefficients(int(known.sum()), n_beyond, float(ratios.max()), float(sizes.min()), names[worst])

@@ -15,7 +15,7 @@ from coaltree import storage
 from coaltree._arrays import Floats, Ints, SmallInts
 from coaltree.errors import InputError, InputTypeError
 from coaltree.memory import check_matrix
-from coaltree.posterior import clades, point
+from coaltree.posterior import clades, overlap, point
 from coaltree.posterior import coclustering as leaf_pairs
 from coaltree.posterior.consensus import ConsensusTree, majority_consensus
 from coaltree.randomness import RandomState, as_generator
@@ -199,10 +199,15 @@ class TreePosterior:
 
     # ---- clades
 
-    def clade_support(self, tree: Tree) -> Floats:
-        """Posterior probability of every clade of `tree`, (n−1,), in the order of its merges."""
-        found = self._find_clades(tree)
-        return clades.as_probability(clades.support_in(found, self.weights))
+    def clade_support(self, tree: Tree | npt.ArrayLike) -> Floats:
+        """Exact support, the posterior probability of every clade of `tree`, (n−1,), or cluster of labels, (K,).
+
+        In the order of its merges. It falls with the number of rows: one that wanders makes another clade. See
+        `expected_overlap`, which does not.
+        """
+        if not isinstance(tree, Tree):
+            return self._summary(tree).exact
+        return clades.as_probability(clades.support_in(self._find_clades(tree), self.weights))
 
     def support_error(self, tree: Tree) -> Floats:
         """Monte Carlo error of `clade_support(tree)`, (n−1,): how far supports may move with another seed.
@@ -212,22 +217,59 @@ class TreePosterior:
         standard deviation of Beta(1 + S p, 1 + S (1 − p)), the posterior of a share given S draws, so it is not zero
         where all draws agree. It does not say whether the model is right.
         """
-        support = self.clade_support(tree)
-        size = clades.effective_draws(self._find_clades(tree), self.weights, int(self.info.get("n_chains", 0)))
-        yes, no = 1.0 + size * support, 1.0 + size * (1.0 - support)
-        error = np.sqrt(yes * no / (size + 3.0)) / (size + 2.0)
-        error[-1] = 0.0  # the root is not estimated
-        return error
+        return clades.support_error(self._find_clades(tree), self.weights, self._n_chains)
+
+    def expected_overlap(self, tree: Tree | npt.ArrayLike) -> Floats:
+        """Expected overlap of every clade of `tree`, (n−1,), or of every cluster of labels, (K,).
+
+        The mean over trees of the largest Jaccard index |C ∩ C'| / |C ∪ C'| with one of their clades C' of two rows or
+        more. Unlike the exact support, it is not zero because one row of many wanders; one for a cluster of one row.
+
+        Parameters
+        ----------
+        tree : Tree, or array-like of int (n,)
+            A tree over the same leaves, from here or elsewhere; or the cluster of each row, 0, 1, …, −1 for none.
+        """
+        return self._summary(tree).overlap
+
+    def overlap_error(self, tree: Tree | npt.ArrayLike) -> Floats:
+        """Monte Carlo error of `expected_overlap(tree)`: how far it may move with another seed; see `support_error`."""
+        return self._summary(tree).overlap_error
+
+    def transfer_support(self, tree: Tree | npt.ArrayLike) -> Floats:
+        """Transfer support of every clade of `tree`, (n−1,), or of every cluster of labels, (K,).
+
+        The mean over trees of 1 − (fewest rows to move to make the clade one of the tree) / (|C| − 1).
+
+        References
+        ----------
+        Lemoine, Domelevo Entfellner, Wilkinson, Correia, Dávila Felipe, De Oliveira, Gascuel (2018). Renewing
+        Felsenstein's phylogenetic bootstrap in the era of big data. Nature 556:452–456.
+        """
+        return self._summary(tree).transfer
 
     def time_intervals(self, tree: Tree, level: float = 0.9) -> Floats:
         """Credible interval of the merge time of every clade of `tree`, (n−1, 2).
 
-        Equal-tailed, among the trees that contain the clade; NaN for clades that none contains.
+        Equal-tailed. The time in a draw is that of the clade with the largest overlap, among the draws where that is
+        at least one half (all draws if there is none). Ends do not fall from child to parent.
         """
         if not 0.0 < check_fraction(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}; 0.9 gives a 90% interval.")
-        held = clades.held_times(self._find_clades(tree), self.times, self.weights)
-        return clades.quantiles(held, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+        return self._time_quantiles(tree, (1.0 - level) / 2.0, (1.0 + level) / 2.0)
+
+    def median_times(self, tree: Tree) -> Floats:
+        """Posterior median of the merge time of every clade of `tree`, (n−1,): of the times of `time_intervals`."""
+        return self._time_quantiles(tree, 0.5)[:, 0]
+
+    def shortest_time_intervals(self, tree: Tree, level: float = 0.95) -> Floats:
+        """The shortest intervals with this share of the times of `time_intervals`, (n−1, 2)."""
+        if not 0.0 < check_fraction(level, "level") < 1.0:
+            raise InputError(f"level must be between 0 and 1, got {level}.")
+        return clades.raise_to_children(clades.shortest_intervals(*self._summary(tree).held, level), tree.children)
+
+    def _time_quantiles(self, tree: Tree, *shares: float) -> Floats:
+        return clades.raise_to_children(clades.quantiles(self._summary(tree).held, shares), tree.children)
 
     def mcc_tree(self) -> Tree:
         """Maximum-clade-credibility tree: the sampled tree with the highest product of clade supports.
@@ -243,17 +285,16 @@ class TreePosterior:
         """Tree made from all draws: the highest product of clade supports among trees all of whose clades were seen.
 
         Its clades need not have been seen in one tree, so it is at least as credible as `mcc_tree`, and two runs give
-        nearly the same tree even if their best draws differ. A merge time is the mean over all trees of the time at
-        which the clade's leaves have one ancestor. O(M n), without an (n, n) matrix. Ties between splits go to the tree
-        with the highest joint density.
+        nearly the same tree even if their best draws differ. Merge times are `median_times`. No (n, n) matrix is made.
+        Ties between splits go to the tree with the highest joint density.
 
         References
         ----------
         Berling, Klawitter, Bouckaert, Xie, Gavryushkin, Drummond (2025). Accurate Bayesian phylogenetic point
         estimation using a tree distribution parameterized by clade probabilities. PLoS Computational Biology: CCD0-MAP.
-        Heled & Bouckaert (2013). Looking for trees in the forest. BMC Evolutionary Biology 13:221: the merge times.
         """
-        return point.point_tree(self.children, self.times, self.weights, self.log_joint, self.names)
+        tree = point.point_tree(self.children, self.times, self.weights, self.log_joint, self.names)
+        return point.in_time_order(tree.children, self.median_times(tree), self.names)[0]
 
     def mean_tree(self, linkage: Literal["average", "complete", "single", "ward"] = "average") -> Tree:
         """Tree of the posterior mean merge times: scipy's linkage of `cophenetic()`.
@@ -278,15 +319,39 @@ class TreePosterior:
         """Majority-rule consensus: the clades with support above one half and at least `threshold`."""
         return majority_consensus(self.children, self.times, self.weights, self.names, threshold)
 
+    @property
+    def _n_chains(self) -> int:
+        return int(self.info.get("n_chains", 0))
+
+    def _summary(self, tree: Tree | npt.ArrayLike) -> overlap.SetSummary:
+        """Overlaps and times; those of the last tree are kept, because they are asked for one after the other."""
+        draws = self.children, self.times, self.weights, self._n_chains
+        if not isinstance(tree, Tree):
+            return overlap.summarise(*draws, overlap.RowSets.of(tree, self.n_leaves))
+        self._check_leaves(tree)
+        # Trees with the same clades may number them in another order.
+        words = clades.number_clades(tree.children[None]).words
+        order = np.lexsort(words.T)
+        last = self.__dict__.get("_last_summary")
+        if last is None or not np.array_equal(last[0], words[order]):
+            found = overlap.summarise(*draws, overlap.RowSets.of(tree, self.n_leaves))
+            last = words[order], found.take(order)
+            object.__setattr__(self, "_last_summary", last)
+        known: overlap.SetSummary = last[1]
+        return known.take(np.argsort(order))
+
     def _find_clades(self, tree: Tree) -> SmallInts:
         """The merge of `tree` with the same clade as each merge of the sampled trees, or −1, (M, n−1)."""
+        self._check_leaves(tree)
+        return clades.clades_in(self.children, tree.children)
+
+    def _check_leaves(self, tree: Tree) -> None:
         if tree.n_leaves != self.n_leaves:
             raise InputError(
                 f"tree has {tree.n_leaves} leaves and the posterior {self.n_leaves}: pass a tree over the same leaves."
             )
         if self.names is not None and tree.names is not None and tuple(tree.names) != self.names:
             raise InputError("tree must name its leaves as the posterior does, in the same order.")
-        return clades.clades_in(self.children, tree.children)
 
     # ---- files
 
@@ -305,11 +370,9 @@ class TreePosterior:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TreePosterior:
         """Read what `save` wrote; ValueError if the file is foreign, damaged or in a newer format."""
-        contents: dict[str, Any] = storage.read(path)
-        try:
+        contents: dict[str, Any] = storage.read(path, held=3.5)  # children take up to eight times the bytes
+        with storage.decoding(path, "posterior"):
             return cls(**contents)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{os.fspath(path)} does not hold a valid posterior: {error}") from error
 
 
 def _read_only(name: str, values: npt.ArrayLike, dtype: type) -> npt.NDArray[Any]:

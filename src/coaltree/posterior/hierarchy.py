@@ -7,8 +7,8 @@ Let T_ij be the posterior mean of the time at which rows i and j merge. A partit
 which is small if clusters hold rows that merge early, whatever their number of rows; averaging over all draws makes two
 runs agree. Ward's linkage lowers the number of clusters from n to 1 with the least rise of the loss in every step, and
 so gives a nested partition for every k, and a tree. Outliers (see below) are left out of it and join the finished tree
-one by one, nearest first; otherwise each would be a separate cluster. The merge time of a clade is the mean over all
-draws of the time at which its rows have one ancestor.
+one by one, nearest first; otherwise each would be a separate cluster. The merge time of a clade is the posterior median
+of when most of it has merged (`posterior.overlap`).
 
 All pairs of n rows are too many for large n. Beyond MOST_ROWS, the point tree (`posterior.point`) is cut into that many
 groups; one row of each represents it in T, with the weight of all, and inside a group the point tree is kept.
@@ -52,9 +52,9 @@ from coaltree._arrays import Bools, Floats, Ints
 from coaltree._compile import kernel
 from coaltree.errors import InputError
 from coaltree.posterior.clades import as_merges, as_probability
-from coaltree.posterior.coclustering import mean_ancestor_times, pair_sums, restrict
+from coaltree.posterior.coclustering import pair_sums, restrict
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.posterior.point import in_time_order
+from coaltree.posterior.point import in_time_order, point_tree
 from coaltree.tree import Tree, as_index
 
 RARE, RARE_GROUP = 0.03, 0.1
@@ -212,7 +212,7 @@ def make_hierarchy(posterior: TreePosterior) -> Hierarchy:
     apart = find_outliers(outlier)
     lower, group_of = _groups(posterior, apart)
     nodes, rise = _link(merges, times, weights, lower, group_of)
-    node_times = mean_ancestor_times(nodes, merges, times, weights)
+    node_times = posterior.median_times(Tree(nodes, np.arange(len(nodes), dtype=np.float64)))
     tree, place = in_time_order(nodes, node_times, posterior.names)
     # The largest rise first; of equal ones the later merge, which may hold the other.
     order = np.lexsort((-np.arange(len(rise)), -rise))
@@ -229,7 +229,7 @@ def _groups(posterior: TreePosterior, apart: Bools) -> tuple[Ints, Ints]:
     if len(kept) <= MOST_ROWS:
         group_of[kept] = np.arange(len(kept))
         return np.empty((0, 2), dtype=np.int64), group_of
-    point = posterior.point_tree()
+    point = point_tree(posterior.children, posterior.times, posterior.weights, posterior.log_joint, None)
     children, times = restrict(as_merges(point.children[None]), point.times[None], kept)
     tree = Tree(children[0], times[0])
     group_of[kept] = tree.cut(n_clusters=MOST_ROWS)

@@ -4,9 +4,9 @@ In one draw let a_i be the mean time at which row i merges with the other rows o
 which it merges with the rows of the nearest other cluster. Its silhouette is (b_i − a_i) / max(a_i, b_i), in [−1, 1]; 0
 for a row alone. The score of k clusters (`posterior.hierarchy`) is the mean over rows that are not outliers and over
 draws. The answer is one cluster if no score reaches LEAST: rows of one normal cloud score about 0.1, because their
-trees differ from draw to draw. Otherwise it is the fewest clusters whose score is within TIED (1 − s) of the highest,
-s: groups of clusters and their parts often score alike. The choices that each draw alone would make are the posterior
-of the number of clusters.
+trees differ from draw to draw. Otherwise it is the number with the highest score, s, or the fewest clusters of those
+within TIED (1 − s) of it. Groups of clusters and their parts often score alike: other numbers that reach LEAST and
+NEARLY s are the alternatives. The choices that each draw alone would make are the posterior of the number of clusters.
 
 A single tree, built rather than drawn, agrees with itself and expresses no uncertainty: even one cloud has high
 silhouettes by its times. There distances between the rows of the table replace times, and the score is how much the
@@ -33,8 +33,10 @@ from coaltree.tree import Tree
 MOST_CLUSTERS = 30
 # Score that two or more clusters must reach, for draws and for a single tree.
 LEAST, LEAST_OF_ONE = 0.25, 0.1
-# Differences from the highest score that do not count, as a share of one minus that score.
-TIED = 0.15
+# Differences from the highest score that do not count, as a share of one minus that score, likewise.
+TIED, TIED_OF_ONE = 0.03, 0.15
+# Share of the highest score that makes another number an alternative.
+NEARLY = 0.85
 LEVEL = 0.9
 # Rows over all draws together beyond which some draws, spread evenly over the weight, represent all.
 MOST_LEAVES = 2_000_000
@@ -56,6 +58,7 @@ class ClusterScores(NamedTuple):
     probability: Floats  # (K+1,): share of draws that alone would choose 1, 2, …
     least: float  # score that two clusters or more must reach
     chosen: int
+    alternatives: tuple[int, ...] = ()  # other numbers that score about as high
 
     def as_dict(self) -> dict[int, float]:
         """Score by number of clusters; one cluster has the score that the others must reach."""
@@ -107,14 +110,18 @@ def score_clusters(
         np.take_along_axis(draws, np.take_along_axis(order, (reached < share).sum(axis=0)[None], axis=0), axis=0)[0]
         for share in ((1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0)
     )
-    votes = [_choose(row, least) for row in draws]
+    tied = TIED_OF_ONE if alone else TIED
+    votes = [_choose(row, least, tied) for row in draws]
     probability: Floats = np.bincount(votes, weights, minlength=len(numbers) + 2)[1:].astype(np.float64)
-    return ClusterScores(numbers, score, low, high, as_probability(probability), least, _choose(score, least))
+    chosen = _choose(score, least, tied)
+    near = score >= max(least, NEARLY * float(score.max()))
+    others = tuple(int(k) for k in numbers[near] if k != chosen) if chosen > 1 else ()
+    return ClusterScores(numbers, score, low, high, as_probability(probability), least, chosen, others)
 
 
-def _choose(score: Floats, least: float) -> int:
+def _choose(score: Floats, least: float, tied: float) -> int:
     best = float(score.max())
-    return int(np.argmax(score >= best - TIED * (1.0 - best))) + 2 if best >= least else 1
+    return int(np.argmax(score >= best - tied * (1.0 - best))) + 2 if best >= least else 1
 
 
 def _nested(hierarchy: Hierarchy, numbers: Ints) -> tuple[Ints, Ints]:

@@ -33,7 +33,11 @@ _ROUNDING = 1e-11
 def point_tree(
     children: Ints, times: Floats, weights: Floats, log_joint: Floats, names: tuple[str, ...] | None
 ) -> Tree:
-    """Tree with the highest product of clade supports, at mean times: see `TreePosterior.point_tree`."""
+    """Tree with the highest product of clade supports: see `TreePosterior.point_tree`.
+
+    Merge times here are means over trees of the time at which a clade's leaves have one ancestor (Heled & Bouckaert
+    2013, BMC Evolutionary Biology 13:221), in O(M n).
+    """
     used = np.flatnonzero(weights > 0.0)
     if len(used) < len(weights):
         children, times, weights, log_joint = children[used], times[used], weights[used], log_joint[used]

@@ -64,14 +64,7 @@ class Shares:
     def __init__(self, tree: Tree, columns: Columns, values: Floats) -> None:
         self.columns = columns
         order = tree.leaf_order()
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.arange(len(order))
-        n = tree.n_leaves
-        self.first, self.size = np.empty(2 * n - 1, dtype=np.int64), np.ones(2 * n - 1, dtype=np.int64)
-        self.first[:n] = place
-        for k, (a, b) in enumerate(tree.children.tolist()):
-            self.first[n + k] = min(self.first[a], self.first[b])
-            self.size[n + k] = self.size[a] + self.size[b]
+        self.first, self.size = tree.spans()
         self.sums = []
         for j, model in enumerate(columns.models):
             column = values[order, j]

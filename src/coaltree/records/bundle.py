@@ -21,9 +21,18 @@ from scipy.special import ndtr
 from coaltree import storage
 from coaltree._arrays import Floats
 from coaltree._version import __version__
+from coaltree.errors import InputError
 from coaltree.records.cohort import Cohort, CohortRule, as_day, build_cohort, days_of
-from coaltree.records.config import PROBIT, DataConfig, FeatureConfig, IndexConfig, StudyConfig, as_date
-from coaltree.records.dataset import Period, index_days, make_features, open_source, period_group, read_thresholds
+from coaltree.records.config import PROBIT, DataConfig, FeatureConfig, IndexConfig, StudyConfig, as_date, read_section
+from coaltree.records.dataset import (
+    Period,
+    index_days,
+    make_features,
+    open_source,
+    period_group,
+    read_thresholds,
+    weighted_labels,
+)
 from coaltree.records.engine import Events, fetch, timestamps
 from coaltree.records.errors import RecordsError, need
 from coaltree.records.factors import CodeFactors
@@ -46,10 +55,12 @@ from coaltree.records.review import (
 from coaltree.regression.comparison import Comparison
 from coaltree.rows import Rows
 from coaltree.tree import Tree
+from coaltree.validation import check_part
 
 KIND = "coaltree.RecordsModel"
 FILE = "model.npz"
 _FACTORS = "factors_"
+_INFO = {"title": str, "versions": dict, "training": dict, "names": dict, "regressors": list, "seed": int}
 _DATES = ("data_end", "begin", "end", "split")
 
 
@@ -83,6 +94,24 @@ class TravellingModel:
     arrays: dict[str, npt.NDArray[Any]]
     info: dict[str, Any]
 
+    def __post_init__(self) -> None:
+        n_outcomes = len(self.outcomes.outcomes)
+        n_regressors = len(self.factors.mean_) + len(self.factors.extra_names_)
+        n_draws = len(check_part(self.arrays["coef_draws"], "coef_draws", (None, n_outcomes, n_regressors)))
+        check_part(self.arrays["intercept_draws"], "intercept_draws", (n_draws, n_outcomes))
+        check_part(self.arrays["coef"], "coef", (n_outcomes, n_regressors))
+        check_part(self.arrays["intercept"], "intercept", (n_outcomes,))
+        if self.tree is not None:
+            check_part(self.arrays["support"], "support", (n_outcomes - 1,))
+        for name, kind in _INFO.items():
+            if not isinstance(self.info[name], kind):
+                raise InputError(f"info: {name} must be of type {kind.__name__}, got {self.info[name]!r}.")
+        facts = {"events": dict, "subjects": int, "dataset": object, "threshold": object}
+        known = all(isinstance(self.info["training"][name], kind) for name, kind in facts.items())
+        known &= len(self.info["regressors"]) == n_regressors
+        if not n_draws or not n_outcomes or not known:
+            raise InputError("a model needs draws, outcomes, names of all regressors and events of its training data.")
+
     @classmethod
     def from_study(
         cls,
@@ -104,6 +133,7 @@ class TravellingModel:
             "versions": {"coaltree": __version__, "numpy": np.__version__, "python": platform.python_version()},
             "training": training,
             "inclusion_used": config.outcomes.inclusion,
+            "censoring": config.outcomes.censoring,
             "seed": config.seed,
             "names": {code: name for code, name in names.items() if code in used},
             "regressors": feature_names(fits["features"], names),
@@ -167,33 +197,34 @@ class TravellingModel:
             path = Path(path) / FILE
         try:
             content = storage.read(path, KIND)
-            settings, info = content.pop("settings"), content.pop("info")
-            state = {key.removeprefix(_FACTORS): content.pop(key) for key in list(content) if key.startswith(_FACTORS)}
-            origins = settings["origins"]
-            outcomes = tuple(
-                Definition(key, table["name"], (), (), origins[key])
-                if key in origins
-                else read_definition(key, table, key)
-                for key, table in settings["outcomes"].items()
-            )
-            inclusion = settings["inclusion"]
-            return cls(
-                OutcomeSet(
-                    outcomes, None if inclusion is None else read_definition("inclusion", inclusion, "inclusion")
-                ),
-                CohortRule(**_dated(settings["rule"])),
-                FeatureConfig(**settings["features"]),
-                None if settings["index"] is None else IndexConfig(**_dated(settings["index"])),
-                CodeFactors.from_state(state),
-                content,
-                info,
-            )
+            with storage.decoding(path, "model of a records study"):
+                return cls._from_parts(content)
         except FileNotFoundError:
             raise RecordsError(f"the model {path} does not exist; a study writes {FILE} beside its report.") from None
         except OSError as error:
             raise RecordsError(f"the model {path} cannot be read: {error}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise RecordsError(f"{path} is not a model of a records study: {error}") from error
+        except InputError as error:
+            raise RecordsError(str(error)) from error
+
+    @classmethod
+    def _from_parts(cls, content: dict[str, Any]) -> TravellingModel:
+        settings, info = content.pop("settings"), content.pop("info")
+        state = {key.removeprefix(_FACTORS): content.pop(key) for key in list(content) if key.startswith(_FACTORS)}
+        origins = settings["origins"]
+        outcomes = tuple(
+            Definition(key, table["name"], (), (), origins[key]) if key in origins else read_definition(key, table, key)
+            for key, table in settings["outcomes"].items()
+        )
+        inclusion = settings["inclusion"]
+        return cls(
+            OutcomeSet(outcomes, None if inclusion is None else read_definition("inclusion", inclusion, "inclusion")),
+            read_section(CohortRule, _dated(settings["rule"]), "rule"),
+            read_section(FeatureConfig, settings["features"], "features"),
+            None if settings["index"] is None else read_section(IndexConfig, _dated(settings["index"]), "index"),
+            CodeFactors.from_state(state),
+            content,
+            info,
+        )
 
 
 def _model_arrays(fit: dict[str, npt.NDArray[Any]], factor: Floats, shift: Floats) -> dict[str, npt.NDArray[Any]]:
@@ -314,6 +345,8 @@ def apply_model(
     labels.Y[:, [bool(outcome.origin) for outcome in found.outcomes.outcomes]] = np.nan  # labels were files
     female = find_sex(events, labels.cohort)
     counts = make_features(events, labels.cohort, found.features, female)
+    if found.info.get("censoring") == "weights":
+        labels = weighted_labels(labels, counts, int(found.info["seed"]))
     probability, score = found.predict(counts)
     scores = _write_scores(folder / SCORES, labels.cohort, found, probability)
     comparison = Comparison(
@@ -326,6 +359,7 @@ def apply_model(
         np.zeros((1, 1)),
         n_resamples,
         int(found.info["seed"]),
+        labels.weights,
     )
     judged = any(digits is not None for digits in outcome_digits(labels.Y))
     occurring = {bare_code(label) for label in counts.codes}
@@ -336,7 +370,7 @@ def apply_model(
     return Application(
         found,
         name,
-        str(imported.get("dataset_name") or settings.path),
+        str(imported["dataset_name"]),
         len(labels.cohort),
         attrition_table(labels.cohort.attrition),
         _with_training(outcome_rows(found.outcomes, {"": labels}), found),

@@ -64,11 +64,13 @@ class CohortRule:
     prior_outcome
         What to do if an outcome happened before the horizon: "mask" its label, "remove" the subject, or "keep".
     death
-        Label of the other outcomes if a subject dies in the horizon without them: "censor" (undefined) or "negative".
+        Label of the other outcomes if a subject dies in the horizon without them: "negative", death being a competing
+        risk, or "censor", undefined as if the subject had left.
     without_periods
         In data without any OBSERVATION_START: subjects are observed "always", or from their "first_event" onwards.
     data_end
-        Last day of the data (None: the day of the last event that is not an outlier, see `find_data_end`).
+        Last day of the data (None: the day of the last event that is not an outlier, see `find_data_end`; events
+        after the day of the study count as such unless most subjects have no others).
     """
 
     lookback_days: int = 183
@@ -79,7 +81,7 @@ class CohortRule:
     min_history_days: int = 0
     min_follow_up_days: int = 0
     prior_outcome: str = "mask"
-    death: str = "censor"
+    death: str = "negative"
     without_periods: str = "always"
     data_end: datetime.date | None = None
 
@@ -235,8 +237,8 @@ def build_cohort(
     inclusion : Definition, optional
         Codes of which a subject must have at least one before the threshold, such as `OutcomeSet.inclusion`.
     today : date, optional
-        Events after this day cannot have happened and do not count towards the end of the data; by default the
-        current day.
+        Events after this day cannot have happened and do not count towards the end of the data, unless most subjects
+        have no others: then the dates have been shifted, as they are in de-identified data. By default the current day.
 
     Returns
     -------
@@ -269,9 +271,9 @@ def build_cohort(
     if rule.data_end is not None:
         data_end = as_day(rule.data_end, "data_end")
     else:
-        future = seen["last"] > as_day(today)
-        last = _last_possible(table, subject, today) if future.any() else seen["last"]
-        data_end, notes = find_data_end(last, int(future.sum()), today)
+        future, shifted = seen["last"] > as_day(today), are_shifted(seen["first"], today)
+        last = _last_possible(table, subject, today) if future.any() and not shifted else seen["last"]
+        data_end, notes = find_data_end(last, int(future.sum()), today, shifted)
     begins, ends = _observed(events, table, subject, at, seen["first"], rule)
     death = np.where(seen["death"] == NEVER, ALWAYS, seen["death"])
     last_day = np.minimum(np.minimum(death, ends), data_end)
@@ -314,7 +316,7 @@ def build_cohort(
     for text, passed in rules:
         kept &= passed
         if not kept.any():
-            raise RecordsError(_nobody(attrition, text))
+            raise RecordsError(_nobody(attrition, text) + _ended(data_end, at + rule.horizon[0], rule, notes))
         attrition.append((text, int(kept.sum())))
     return replace(cohort.take(kept), attrition=tuple(attrition))
 
@@ -381,6 +383,16 @@ def _nobody(attrition: Any, text: str) -> str:
     return f"the cohort is empty: nobody is left of those who {text}. Before that rule: {steps}."
 
 
+def _ended(data_end: int, wanted: Ints, rule: CohortRule, notes: list[str]) -> str:
+    """Say when the data end, and what ends them, if that is before the days that subjects must be observed on."""
+    if (wanted <= data_end).any():
+        return ""
+    day = np.datetime64(data_end, "D")
+    if rule.data_end is not None:
+        return f" The data end on {day}, before the threshold: correct data_end."
+    return " ".join([f" The data end on {day}, before the threshold.", *notes, "State data_end if they end later."])
+
+
 def days_of(times: npt.NDArray[Any]) -> Ints:
     """Days since 1970 of timestamps, NEVER where there is none."""
     stamps = times.astype("datetime64[us]")
@@ -443,21 +455,33 @@ def make_periods(subject: Ints, day: Ints, is_start: Bools) -> Periods:
     return Periods(owner[heads], begins[heads], ends[tails])
 
 
-def find_data_end(last: Ints, n_future: int, today: datetime.date) -> tuple[int, list[str]]:
+def are_shifted(first: Ints, today: datetime.date) -> bool:
+    """Whether most subjects have no event up to today; `first` is the day of each subject's first one."""
+    known = first[first > NEVER]
+    return 2 * int((known > as_day(today)).sum()) > len(known)
+
+
+def find_data_end(last: Ints, n_future: int, today: datetime.date, shifted: bool = False) -> tuple[int, list[str]]:
     """Return the last day of the data and notes about outlying dates.
 
-    `last` is the day of each subject's last event up to today. The result is the latest of these, ignoring the last
-    events of at most one subject in a hundred that follow more than a year in which nobody has a last event: one wrong
-    date must not imply that everybody was still observed then. Later events count as after the end of observation.
+    `last` is the day of each subject's last event up to today, or of all events if dates are `shifted`. The result is
+    the latest of these. Unless dates are shifted, it ignores the last events of at most one subject in a hundred that
+    follow more than a year in which nobody has a last event: one wrong date must not imply that everybody was still
+    observed then. Later events count as after the end of observation.
     """
     days = np.sort(last[last > NEVER])
     if not len(days):
         return NEVER, []
     notes = []
+    if shifted:  # by another number of days for every subject, so that gaps say nothing
+        note = (
+            f"Most subjects have events after {today}, the day of the study, alone: dates are taken to be shifted, and "
+        )
+        return int(days[-1]), [f"{note}the data to end with the last of them. State data_end if they are wrong."]
     if n_future:
         notes.append(
             f"{shown_count(n_future)} subject(s) have events dated after {today}, the day of the study, which do not "
-            "count."
+            "count. State data_end if they do."
         )
     gaps = np.flatnonzero(np.diff(days) > LONGEST_GAP)
     tails = [i for i in gaps if len(days) - 1 - i <= OUTLYING * len(days)]

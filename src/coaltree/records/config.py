@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from coaltree.records.censoring import CENSORING
 from coaltree.records.cohort import LONGEST, CohortRule, as_day
 from coaltree.records.cost import CRITERIA
 from coaltree.records.errors import RecordsError, as_zone, check_keys, read_toml
@@ -50,7 +51,9 @@ class DataConfig:
 class OutcomeConfig:
     """Definitions (default: those shipped with the package), a selection, and how many training events each needs.
 
-    `labels` is a folder of MEDS label files, one per outcome, to be used instead of definitions.
+    `censoring` says how subjects count who leave before their label is known: the known labels get "weights" that make
+    up for them (`coaltree.records.censoring`), or they are dropped ("drop"), which overstates risks. `labels` is a
+    folder of MEDS label files, one per outcome, to be used instead of definitions.
     """
 
     file: str | None = None
@@ -58,6 +61,7 @@ class OutcomeConfig:
     keys: list[str] | None = None
     inclusion: bool = True
     min_events: int = FEWEST
+    censoring: str = "weights"
 
 
 @dataclass(frozen=True)
@@ -98,12 +102,11 @@ class FeatureConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The probit's chains, and the baselines; `n_particles` in older files no longer has any effect."""
+    """The probit's chains, and the baselines."""
 
     n_iter: int = 1000
     burn_in: int = 200
     n_chains: int = 2
-    n_particles: int = 50
     baselines: list[str] = field(default_factory=lambda: list(DEFAULT_BASELINES))
 
 
@@ -195,9 +198,11 @@ def load_config(path: str | Path) -> StudyConfig:
             f'{file}: [cohort] needs thresholds = ["2009-01-01", "2010-01-01"]: the date of the training study and, '
             "if there is to be temporal validation, that of the second. Or give the codes of an [index]."
         )
-    sections = {name: _section(kind, content.get(name, {}), f"{file}, [{name}]") for name, kind in _SECTIONS.items()}
+    sections = {
+        name: read_section(kind, content.get(name, {}), f"{file}, [{name}]") for name, kind in _SECTIONS.items()
+    }
     try:
-        rule = _section(CohortRule, cohort, f"{file}, [cohort]")
+        rule = read_section(CohortRule, cohort, f"{file}, [cohort]")
     except (ValueError, TypeError) as error:
         raise error if isinstance(error, RecordsError) else RecordsError(f"{file}, [cohort]: {error}") from error
     seed, title = content.get("seed", 0), content.get("title", "Study")
@@ -220,10 +225,10 @@ def _index(table: dict[str, Any], file: Path) -> IndexConfig:
     """Read [index]: its own settings, and lists of codes as in a definition."""
     settings = {key: value for key, value in table.items() if key in _INDEX_KEYS}
     codes = {key: value for key, value in table.items() if key not in _INDEX_KEYS}
-    return _section(IndexConfig, {**settings, "codes": codes}, f"{file}, [index]")  # type: ignore[no-any-return]
+    return read_section(IndexConfig, {**settings, "codes": codes}, f"{file}, [index]")  # type: ignore[no-any-return]
 
 
-def _section(kind: Any, values: dict[str, Any], where: str) -> Any:
+def read_section(kind: Any, values: dict[str, Any], where: str) -> Any:
     """Build a dataclass from a table, accepting only known keys and the right types."""
     hints = typing.get_type_hints(kind)
     check_keys(values, hints, where)
@@ -280,7 +285,6 @@ _NUMBERS = {
         "n_iter": (2, 10_000_000),
         "burn_in": (0, 10_000_000),
         "n_chains": (1, 1_000),
-        "n_particles": (1, 1_000_000),
     },
     "features": {"n_factors": (1, 10_000), "min_subjects": (1, 10**9)},
     "validation": {"n_folds": (2, 1_000), "n_resamples": (10, 1_000_000)},
@@ -302,6 +306,7 @@ def check_config(config: StudyConfig, file: Path) -> StudyConfig:
     _check_data(config, file)
     for where, value, choices in (
         ("[features]: transformer", config.features.transformer, TRANSFORMERS),
+        ("[outcomes]: censoring", config.outcomes.censoring, CENSORING),
         ("[cost]: source", config.cost.source, COSTS),
         ("[cost]: criterion", config.cost.criterion, CRITERIA),
         ("[validation]: overlap", config.validation.overlap, OVERLAPS),

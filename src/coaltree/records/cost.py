@@ -23,6 +23,7 @@ from scipy import sparse
 
 from coaltree._arrays import Bools, Floats, Ints
 from coaltree.randomness import RandomState, as_generator
+from coaltree.records.censoring import still_observed
 from coaltree.records.codes import normalise, split
 from coaltree.records.cohort import Cohort
 from coaltree.records.engine import Events, fetch, fetch_large, memory_table
@@ -157,22 +158,12 @@ def _unpriced(events: Events, prices: Mapping[str, float]) -> dict[str, int]:
 # ---- means under censoring
 
 
-def _still_seen(seen: Ints, left: Bools, n_days: int, weights: Floats) -> Floats:
-    """Kaplan–Meier estimate of G for rows of weights (B, n): (B, D), probability of not having left before each day."""
-    # A subject observed for s days can leave after day s − 1 and is at risk of leaving until then.
-    day = np.arange(n_days)
-    at_risk = weights @ (seen[:, None] > day).astype(np.float64)
-    leaving = weights @ ((seen[:, None] - 1 == day) & left[:, None]).astype(np.float64)
-    stay = 1.0 - np.divide(leaving, at_risk, out=np.zeros_like(leaving), where=at_risk > 0)
-    return np.cumprod(np.concatenate([np.ones((len(stay), 1)), stay[:, :-1]], axis=1), axis=1)
-
-
 def mean_cumulative(costs: Costs, weights: Floats | None = None) -> Floats:
     """M(t) for rows of weights (B, n), by default one row of ones: (B, D)."""
     n, n_days = costs.daily.shape
     weights = np.ones((1, n)) if weights is None else weights
     left = (costs.seen < n_days) & ~costs.died
-    remaining = _still_seen(costs.seen, left, n_days, weights)
+    remaining = still_observed(costs.seen, left, n_days, weights)
     daily = np.asarray((costs.daily.T @ weights.T).T)
     mean = np.divide(daily, remaining, out=np.zeros_like(daily), where=remaining > 0)
     return np.cumsum(mean / weights.sum(axis=1, keepdims=True), axis=1)
@@ -335,7 +326,7 @@ def node_separation(
 
     n, n_days = costs.daily.shape
     left = (costs.seen < n_days) & ~costs.died
-    remaining = _still_seen(costs.seen, left, n_days, np.ones((1, n)))[0]
+    remaining = still_observed(costs.seen, left, n_days, np.ones((1, n)))[0]
     # A subject who did not leave is complete, and also represents those who left before its last day.
     weight = np.where(left, 0.0, 1.0 / np.maximum(remaining[np.maximum(costs.seen - 1, 0)], 1e-12))
     complete = weight > 0

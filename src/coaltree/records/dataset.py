@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import datetime
 import gzip
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from coaltree._arrays import Floats
+from coaltree.records.censoring import censoring_weights, leaving_groups
 from coaltree.records.cohort import Cohort, CohortRule, as_day, build_cohort, days_of
 from coaltree.records.config import (
     ALLOW,
@@ -26,6 +28,7 @@ from coaltree.records.config import (
 from coaltree.records.cost import Costs, future_costs, load_prices
 from coaltree.records.engine import Events, connect_to, fetch, open_events, open_table, parquet_files
 from coaltree.records.errors import RecordsError
+from coaltree.records.factors import CodeFactors
 from coaltree.records.features import AGE, FEMALE, Counts, bare_code, count_codes, find_sex, measured_values
 from coaltree.records.importer import COMMAND, choose_columns, import_summary
 from coaltree.records.labels import (
@@ -43,6 +46,9 @@ from coaltree.records.privacy import shown_count
 from coaltree.records.review import Group
 from coaltree.records.sources import HELD_OUT, import_csv, import_meds, import_synpuf, read_splits
 from coaltree.storage import fingerprint
+
+N_LEAVING = 50  # components of codes that predict who leaves
+FREQUENT = 20  # subjects who have each of these codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,13 +112,28 @@ def prepare_data(config: StudyConfig, private: Path, connection: Any = None) -> 
     chosen = OutcomeSet(tuple(outcomes.outcomes[j] for j in kept), outcomes.inclusion)
     periods = []
     for name, label in zip(names, labels, strict=True):
-        part = Labels(label.cohort, label.Y[:, kept], label.prior[:, kept], label.censored[:, kept])
+        part = label.outcomes(kept)
         write_labels(part, chosen, private / "labels" / name.replace(" ", "-").replace("one-date-a-", "per-"))
         female = find_sex(events, label.cohort)
         counts = make_features(events, label.cohort, config.features, female)
+        if config.outcomes.censoring == "weights":
+            part = weighted_labels(part, counts, config.seed)
         costs = None if config.cost.source == "none" else future_costs(events, label.cohort, prices)
         periods.append(Period(name, part, counts, costs, female))
     return StudyData(tuple(periods), chosen, left_out, imported, dict(events.names), tuple(notes), held_out)
+
+
+def weighted_labels(labels: Labels, counts: Counts, seed: int) -> Labels:
+    """Give known labels the weights that make up for subjects who left, in groups by features and prior outcomes."""
+    if labels.time_at_risk is None:  # labels were given, and nobody knows when subjects left
+        return labels
+    frequent = int((np.asarray((counts.matrix > 0).sum(axis=0)) >= FREQUENT).sum())
+    features = labels.prior.astype(np.float64)
+    if frequent:
+        factors = CodeFactors(N_LEAVING, FREQUENT, "svd" if frequent > N_LEAVING else "none", seed)
+        features = np.column_stack([features, factors.fit_transform(counts)])
+    groups = leaving_groups(features, np.asarray(labels.lost.any(axis=1)), seed)
+    return dataclasses.replace(labels, weights=censoring_weights(labels, groups))
 
 
 def make_features(events: Events, cohort: Cohort, settings: FeatureConfig, female: Floats) -> Counts:
@@ -161,7 +182,10 @@ def open_source(
         events = open_table(data.events, connection, data.timezone)
         return events, {"dataset_name": f"table {data.events}"}, None
     folder = imported_events(data, private)
-    return open_events(folder, connection, data.memory_limit), _summary(folder), read_splits(folder)
+    imported = _summary(folder)
+    # Reports show it: whatever a dataset calls itself, no folders of this machine.
+    name = re.split(r"[/\\]", str(imported.get("dataset_name") or data.path).rstrip("/\\"))[-1]
+    return open_events(folder, connection, data.memory_limit), imported | {"dataset_name": name}, read_splits(folder)
 
 
 def _summary(folder: Path) -> dict[str, Any]:

@@ -21,13 +21,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
 import numpy.typing as npt
 
 from coaltree.errors import InputTypeError
 from coaltree.records.codes import normalise
-from coaltree.records.errors import RecordsError, as_zone, need
+from coaltree.records.errors import HIDDEN, RecordsError, as_zone, need
 
 DAY = 86_400_000_000  # microseconds
 SPARK = "spark"
@@ -104,8 +105,20 @@ def connect_to(where: str) -> Any:
         return ibis.connect(where)
     except ImportError:
         raise
-    except Exception as error:  # every engine has its own errors
-        raise RecordsError(f'cannot connect to {where!r}: {error}. Write "spark" or a URL of Ibis.') from error
+    except Exception as error:  # every engine has its own errors, which may repeat the password: none is chained
+        text = _without_login(f"cannot connect to {where!r}: {error}", where)
+        raise RecordsError(f'{text}. Write "spark" or a URL of Ibis.') from None
+
+
+def _without_login(text: str, url: str) -> str:
+    """Return a text in which neither the user, the password nor an option of a URL is repeated."""
+    found = urlsplit(url)
+    login, _, _ = found.netloc.rpartition("@")
+    options = [value for _, value in parse_qsl(found.query)]
+    for secret in sorted({login, *login.split(":", 1), *options} - {""}, key=len, reverse=True):
+        for spelling in {secret, unquote(secret)}:
+            text = text.replace(spelling, HIDDEN)
+    return text
 
 
 def open_table(name: str, connection: Any, timezone: str | None = None) -> Events:
@@ -114,7 +127,7 @@ def open_table(name: str, connection: Any, timezone: str | None = None) -> Event
     try:
         found = connection.table(table, database=tuple(schema.split(".")) if "." in schema else schema or None)
     except Exception as error:
-        raise RecordsError(f"the connection has no table {name!r}: {error}") from error
+        raise RecordsError(f"the connection has no table {name!r}: {error}") from None  # it may repeat the login
     return open_events(found, connection, timezone=timezone)
 
 
@@ -304,7 +317,7 @@ def sweep(parent: Path) -> None:
         found = _NAME.fullmatch(folder.name)
         if found is None or found["host"] != _host() or _is_alive(int(found["process"])):
             continue
-        if folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.getuid():
+        if folder.is_dir() and not folder.is_symlink() and _is_ours(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -312,11 +325,35 @@ def _host() -> str:
     return re.sub(r"[^0-9a-zA-Z_.]", "_", platform.node()) or "host"
 
 
+def _is_ours(folder: Path) -> bool:
+    # Windows has no such numbers; its folder for temporary files belongs to one user.
+    return not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
+
+
 def _is_alive(process: int) -> bool:
+    if os.name == "nt":
+        return _is_alive_on_windows(process)
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # somebody else's
+    except (OSError, OverflowError):  # somebody else's, or no number of a process
         return True
     return True
+
+
+def _is_alive_on_windows(process: int) -> bool:
+    """Ask for the process: `os.kill` would end it there, whatever the signal."""
+    import ctypes
+
+    query_limited_information, invalid_parameter, still_active = 0x1000, 87, 259
+    kernel = ctypes.WinDLL("kernel32", use_last_error=True)  # type: ignore[attr-defined, unused-ignore]
+    kernel.OpenProcess.restype = ctypes.c_void_p
+    handle = kernel.OpenProcess(query_limited_information, False, ctypes.c_ulong(process))
+    if not handle:  # there is none of this number, or it is somebody else's
+        return bool(ctypes.get_last_error() != invalid_parameter)  # type: ignore[attr-defined, unused-ignore]
+    handle, code = ctypes.c_void_p(handle), ctypes.c_ulong()
+    try:
+        return not kernel.GetExitCodeProcess(handle, ctypes.byref(code)) or code.value == still_active
+    finally:
+        kernel.CloseHandle(handle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,9 +12,26 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from coaltree.errors import InputError
 
+HIDDEN = "***"
+_LOGIN = re.compile(r"(?<=://)[^\s'\"]*@")
+_SECRET = re.compile(
+    r"(\b(?:\w*(?:pass|pwd|secret|token|key|credential)\w*)\s*=\s*)(\"[^\"]*\"|'[^']*'|[^\s&;,'\")]+)", re.I
+)
+
+
+def without_credentials(text: str) -> str:
+    """Return a text with logins in URLs, and values of keys such as password, hidden."""
+    return _SECRET.sub(rf"\g<1>{HIDDEN}", _LOGIN.sub(f"{HIDDEN}@", text))
+
 
 class RecordsError(InputError):
-    """Something in the user's files or settings is wrong; the message says what, and how to fix it."""
+    """Something in the user's files or settings is wrong; the message says what, and how to fix it.
+
+    Credentials that it would repeat, as from the URL of a connection, are hidden.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(without_credentials(message))
 
 
 def read_toml(file: Path, what: str) -> dict[str, Any]:

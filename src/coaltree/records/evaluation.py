@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from coaltree import storage
 from coaltree._arrays import Floats, Ints
+from coaltree._version import __version__
+from coaltree.errors import InputError
 from coaltree.records.config import PROBIT, ModelConfig, StudyConfig
 from coaltree.records.dataset import Period, StudyData
 from coaltree.records.factors import CodeFactors
@@ -23,6 +25,8 @@ from coaltree.regression.baselines import BASELINES
 from coaltree.regression.comparison import Comparison, compare
 from coaltree.regression.fit import N_PREDICTIVE, ProbitFit, fit_probit
 from coaltree.regression.folds import stratified_folds
+from coaltree.tree import Tree
+from coaltree.validation import check_part
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -36,12 +40,15 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def get(self, name: str, compute: Callable[[], Arrays]) -> Arrays:
-        """Return the result stored under a name, or compute and store it."""
+    def get(self, name: str, compute: Callable[[], Arrays], check: Callable[[Arrays], None]) -> Arrays:
+        """Return the result stored under a name if it passes the check, or compute and store it."""
         file = self.folder / f"{name}.npz"
         try:
-            return storage.read(file, KIND)
-        except (OSError, ValueError):  # not there, or damaged
+            found = storage.read(file, KIND)
+            with storage.decoding(file, "fit"):
+                check(found)
+            return found
+        except (OSError, InputError):  # not there, or damaged
             pass
         result = compute()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -56,19 +63,20 @@ class Task:
     number: int
     train: Counts
     labels: Floats
+    weights: Floats | None
     new: Counts
     store: Path
     config: StudyConfig
     names: tuple[str, ...]
 
-    def keep(self, name: str, compute: Callable[[], Arrays]) -> Arrays:
+    def keep(self, name: str, compute: Callable[[], Arrays], check: Callable[[Arrays], None]) -> Arrays:
         """Return this task's result stored under a name, or compute and store it."""
         label = "temporal" if self.number == TEMPORAL else f"fold-{self.number:02d}"
-        return Store(self.store).get(f"{label}-{name}", compute)
+        return Store(self.store).get(f"{label}-{name}", compute, check)
 
     def features(self) -> Arrays:
         """Factors of both sets, fitted to the training set."""
-        return self.keep("features", partial(_factors, self))
+        return self.keep("features", partial(_factors, self), partial(_check_factors, self))
 
 
 def methods(config: StudyConfig) -> tuple[str, ...]:
@@ -99,6 +107,44 @@ def _factors(task: Task) -> Arrays:
     return found
 
 
+def _check_factors(task: Task, found: Arrays) -> None:
+    """Raise ValueError unless these can be the factors of a task."""
+    n_factors = check_part(found["train"], "train", (task.train.matrix.shape[0], None)).shape[1]
+    check_part(found["new"], "new", (task.new.matrix.shape[0], n_factors))
+    shape = check_part(found["top_code"], "top_code", np.shape(found["top_code"]), "U").shape
+    check_part(found["top_share"], "top_share", shape)
+    check_part(found["n_codes"], "n_codes", (), "i")
+    check_part(found["extra_names"], "extra_names", (None,), "U")
+    if task.number == TEMPORAL:
+        CodeFactors.from_state(storage.below(found, "state_"))
+
+
+def _check_fit(task: Task, method: str, found: Arrays) -> None:
+    """Raise ValueError unless these can be the predictions of a method and, of the probit, its coefficients."""
+    n_new, n_outcomes = task.new.matrix.shape[0], task.labels.shape[1]
+    check_part(found["probability"], "probability", (n_new, n_outcomes))
+    check_part(found["score"], "score", (n_new, n_outcomes), finite=False)
+    check_part(found["seconds"], "seconds", ())
+    if method != PROBIT:
+        return
+    n_features = check_part(found["coef"], "coef", (n_outcomes, None)).shape[1]
+    shapes: dict[str, tuple[int | None, ...]] = {
+        "intercept": (n_outcomes,),
+        "node_coef": (2 * n_outcomes - 1, n_features),
+        "node_intercept": (2 * n_outcomes - 1,),
+    }
+    if task.number == TEMPORAL:
+        n_draws = len(found["coef_draws"])
+        shapes |= {"coef_draws": (n_draws, n_outcomes, n_features), "intercept_draws": (n_draws, n_outcomes)}
+    if n_outcomes > 1:
+        shapes |= {"times": (n_outcomes - 1,), "support": (n_outcomes - 1,)}
+        Tree(found["children"], found["times"])
+    for name, shape in shapes.items():
+        check_part(found[name], name, shape)
+    for name, kind in {"r_hat": "f", "bulk_ess": "f", "converged": "b", "verdict": "U"}.items():
+        check_part(found[name], name, (), kind, finite=False)
+
+
 def with_name(label: str, names: Mapping[str, str]) -> str:
     """Return the name of a column with the meaning of its code, if known."""
     name = names.get(bare_code(label))
@@ -126,7 +172,7 @@ def _fit(task: Task, method: str) -> Arrays:
         if method == PROBIT:
             result = _fit_probit(task, features)
         else:
-            model = BASELINES[method]().fit(features["train"], task.labels)
+            model = BASELINES[method]().fit(features["train"], task.labels, task.weights)
             result = {
                 "probability": model.predict_proba(features["new"]),
                 "score": model.decision_function(features["new"]),
@@ -139,6 +185,7 @@ def _fit_probit(task: Task, features: Arrays) -> Arrays:
     fit = fit_probit(
         features["train"],
         task.labels,
+        sample_weight=task.weights,
         n_iter=settings.n_iter,
         burn_in=settings.burn_in,
         n_chains=settings.n_chains,
@@ -154,6 +201,8 @@ def _fit_probit(task: Task, features: Arrays) -> Arrays:
         "intercept": fit.intercept,
         "r_hat": np.array(fit.diagnostics["r_hat"]),
         "bulk_ess": np.array(fit.diagnostics["bulk_ess"]),
+        "converged": np.array(fit.convergence.converged),
+        "verdict": np.array(fit.convergence.verdict),
     }
     if task.number == TEMPORAL:
         result |= thinned_draws(fit)
@@ -161,7 +210,7 @@ def _fit_probit(task: Task, features: Arrays) -> Arrays:
         result |= {
             "children": fit.tree.children,
             "times": fit.tree.times,
-            "support": np.asarray(fit.posterior.clade_support(fit.tree)),
+            "support": np.asarray(fit.posterior.expected_overlap(fit.tree)),
         }
     return result
 
@@ -184,6 +233,7 @@ class StudyModel:
     method: str
     counts: Counts
     labels: Floats
+    weights: Floats | None
     folds: Ints
     store: Path
     config: StudyConfig
@@ -192,15 +242,16 @@ class StudyModel:
     def task(self, fold: int) -> Task:
         """Return the training rows and the held-out rows of a fold."""
         train, new = self.folds != fold, self.folds == fold
-        parts = self.counts.take(train), self.labels[train], self.counts.take(new)
+        weights = None if self.weights is None else self.weights[train]
+        parts = self.counts.take(train), self.labels[train], weights, self.counts.take(new)
         return Task(fold, *parts, self.store, self.config, self.names)
 
     def get_params(self, deep: bool = True) -> dict[str, str]:
         """Return what distinguishes this model's kept fits from others."""
         return {"data": self.store.name, "settings": _settings(self.config.model) if self.method == PROBIT else ""}
 
-    def fit(self, X: Floats, Y: Floats) -> Self:
-        """Fit to the training rows of a fold."""
+    def fit(self, X: Floats, Y: Floats, sample_weight: Floats | None = None) -> Self:
+        """Fit to the training rows of a fold, with their weights."""
         (fold,) = np.setdiff1d(self.folds, self.folds[X[:, 0].astype(np.int64)])
         self.predictions_ = _fit(self.task(int(fold)), self.method)
         return self
@@ -220,7 +271,7 @@ def cross_validate(data: StudyData, config: StudyConfig, private: Path, n_jobs: 
     Y = period.labels.Y
     folds = stratified_folds(Y, n_folds, config.seed)
     store = private / "fits" / _digest(period, config, folds)
-    shared = period.counts, Y, folds, store, config, data.outcomes.names
+    shared = period.counts, Y, period.labels.weights, folds, store, config, data.outcomes.names
     models = {method: StudyModel(method, *shared) for method in methods(config)}
     tasks = (models[PROBIT].task(fold) for fold in range(n_folds))
     for _ in _side_by_side(((Task.features, task) for task in tasks), n_folds, n_jobs, progress, "Factors"):
@@ -236,6 +287,7 @@ def cross_validate(data: StudyData, config: StudyConfig, private: Path, n_jobs: 
         checkpoint=store,
         outcomes=data.outcomes.names,
         n_resamples=config.validation.n_resamples,
+        sample_weight=period.labels.weights,
     )
 
 
@@ -245,7 +297,8 @@ def fit_all(
     """Fit to the whole training cohort; with a second cohort, its predictions as a comparison."""
     period, last = data.periods[0], data.periods[-1]
     store = private / "fits" / _digest(period, config, last.labels.cohort.subject)
-    task = Task(TEMPORAL, period.counts, period.labels.Y, last.counts, store, config, data.outcomes.names)
+    labels = period.labels
+    task = Task(TEMPORAL, period.counts, labels.Y, labels.weights, last.counts, store, config, data.outcomes.names)
     chosen = methods(config)
     runs = _side_by_side(((_whole, task, method) for method in chosen), len(chosen), n_jobs, progress, "Whole cohort")
     results = dict(zip(chosen, runs, strict=True))
@@ -262,6 +315,7 @@ def fit_all(
         np.array([[float(results[method]["seconds"])] for method in chosen]),
         config.validation.n_resamples,
         config.seed,
+        last.labels.weights,
     )
     return results, comparison
 
@@ -269,14 +323,16 @@ def fit_all(
 def _digest(period: Period, config: StudyConfig, which: npt.NDArray[Any]) -> str:
     matrix = period.counts.matrix
     settings = [dataclasses.asdict(config.features), config.seed, list(period.counts.codes), period.counts.extra_names]
+    settings.append(__version__)  # another may keep other things of a fit
     extra = np.empty(0) if period.counts.extra is None else period.counts.extra
-    return storage.fingerprint(matrix.data, matrix.indices, matrix.indptr, extra, period.labels.Y, which, settings)[:16]
+    labels = period.labels.Y, period.labels.weights
+    return storage.fingerprint(matrix.data, matrix.indices, matrix.indptr, extra, *labels, which, settings)[:16]
 
 
 def _whole(task: Task, method: str) -> Arrays:
     """Fit one method to the whole training cohort, or return the kept fit."""
     name = method + (f"-{_settings(task.config.model)}" if method == PROBIT else "")
-    return task.keep(name, partial(_fit, task, method))
+    return task.keep(name, partial(_fit, task, method), partial(_check_fit, task, method))
 
 
 def _side_by_side(

@@ -9,11 +9,11 @@ import numpy.typing as npt
 from scipy import sparse
 
 from coaltree._arrays import Floats
-from coaltree.errors import InputTypeError
+from coaltree.errors import InputError, InputTypeError
 from coaltree.records.errors import RecordsError
 from coaltree.records.features import Counts
 from coaltree.records.privacy import FEWEST, significant
-from coaltree.validation import check_choice, check_count
+from coaltree.validation import check_choice, check_count, check_part
 
 LARGEST = 5.0  # standard deviations an additional regressor may lie from its mean; units get mixed up
 
@@ -143,14 +143,30 @@ class CodeFactors:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> CodeFactors:
         """Make a fitted object from what `state` returned."""
-        n_factors, min_subjects, seed = (int(n) for n in state["settings"])
+        n_factors, min_subjects, seed = check_part(state["settings"], "settings", (3,), "i").tolist()
+        if not 0 <= seed < 2**32:
+            raise InputError(f"the seed must be from 0 to 2^32 - 1, got {seed}.")
         model = cls(n_factors, min_subjects, str(state["transformer"]), seed)
-        model.codes_ = tuple(map(str, state["codes"]))
+        model.codes_ = tuple(map(str, check_part(state["codes"], "codes", (None,), "U")))
+        n_columns = len(model.codes_) if model.transformer == "none" else n_factors
+        n_extra = len(check_part(state["extra_names"], "extra_names", (None,), "U"))
+        for name, length in {
+            "mean": n_columns,
+            "scale": n_columns,
+            "extra_mean": n_extra,
+            "extra_scale": n_extra,
+        }.items():
+            check_part(state[name], name, (length,))
+        if not (state["scale"] > 0.0).all() or not (state["extra_scale"] > 0.0).all():
+            raise InputError("scale and extra_scale must be positive.")
         model.mean_, model.scale_ = state["mean"], state["scale"]
         model.extra_names_ = tuple(map(str, state["extra_names"]))
         model.extra_mean_, model.extra_scale_ = state["extra_mean"], state["extra_scale"]
         model.transformer_ = model._make()
         if model.transformer != "none":
+            check_part(state["components"], "components", (n_factors, len(model.codes_)))
+            if model.transformer != "svd" and state["components"].min() < 0.0:
+                raise InputError("components must not be negative.")
             _restore(model.transformer_, state["components"], len(model.codes_))
         return model
 

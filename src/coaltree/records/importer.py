@@ -7,10 +7,10 @@ subject and time and written in shards that keep every subject together.
 
 from __future__ import annotations
 
-import csv
 import datetime
 import gzip
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -26,10 +26,12 @@ from coaltree._version import __version__
 from coaltree.records.codes import is_regular, normalise, split
 from coaltree.records.engine import connect, fetch, make_scratch, scratch
 from coaltree.records.errors import RecordsError, as_zone, need
+from coaltree.rows import CsvWriter
 from coaltree.validation import check_choice
 
 COMMAND = "coaltree records import"
 DUPLICATES = ("keep", "drop")
+UNREADABLE = "date cannot be read"
 ROWS_PER_SHARD = 5_000_000
 _EPOCH = datetime.datetime(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -52,8 +54,8 @@ class Intake:
         self.staged = folder / "staged.parquet"
         self._writer = need("pyarrow.parquet").ParquetWriter(self.staged, self.schema, compression="zstd")
         self._rejects = (folder / "rejected.csv").open("w", newline="", encoding="utf-8")
-        self._list = csv.writer(self._rejects)
-        self._list.writerow(["file", "row", "column", "value", "reason"])
+        self._list = CsvWriter(self._rejects)
+        self._list.write(["file", "row", "column", "value", "reason"])
         self._zone = zone
         self._format = date_format
         self._codes: dict[str, str] = {}
@@ -62,6 +64,7 @@ class Intake:
         self.n_events = 0
         self.n_read: Counter[str] = Counter()
         self.n_rejected: Counter[str] = Counter()
+        self.unread: str | None = None  # the first date that cannot be read
         self.notes: list[str] = []
         self.names: dict[str, str] = {}  # of codes
         self.splits: dict[int, str] | None = None
@@ -81,7 +84,7 @@ class Intake:
 
     def reject(self, file: str, row: int, column: str, value: Any, reason: str) -> None:
         """List a row that does not become an event."""
-        self._list.writerow([file, row, column, "" if value is None else value, reason])
+        self._list.write([file, row, column, "" if value is None else value, reason])
         self.n_rejected[reason] += 1
 
     def subject_ids(self, values: Any, file: str, rows: Ints, column: str) -> Any:
@@ -132,7 +135,8 @@ class Intake:
             stamps = pa.array(parsed, pa.int64()).take(coded.indices).cast(pa.timestamp("us"))
             wrong = np.asarray(pc.is_null(stamps)) & ~np.asarray(_blank(texts))
             for i in np.flatnonzero(wrong):
-                self.reject(file, int(rows[i]), column, texts[i].as_py(), "date cannot be read")
+                self.reject(file, int(rows[i]), column, texts[i].as_py(), UNREADABLE)
+                self.unread = self.unread or texts[i].as_py()
         if not static:
             for i in np.flatnonzero(np.asarray(_blank(values))):
                 self.reject(file, int(rows[i]), column, None, "no date")
@@ -207,6 +211,19 @@ def _blank(values: Any) -> Any:
     return pc.is_null(values)
 
 
+def date_advice(text: str) -> str:
+    """Say how to state the format of dates, with the one that an example suggests."""
+    parts = re.fullmatch(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})(.*)", text.strip())
+    wanted = "%d/%m/%Y"
+    if parts is not None:
+        order = ("m", "d") if int(parts[3]) > 12 else ("d", "m")
+        wanted = parts[2].join([*(f"%{part}" for part in order), "%Y" if len(parts[4]) == 4 else "%y"])
+    return (
+        f"Dates such as {text.strip()[:40]!r} cannot be read: they are not like 2009-01-31. Of a CSV file state "
+        f'date_format = "{wanted}" in [data] (on the command line --date-format {wanted}), %d the day, %m the month.'
+    )
+
+
 def _zone_error(file: str, row: int | None, column: str, value: str) -> RecordsError:
     where = f"{file}, row {row}" if row is not None else file
     return RecordsError(
@@ -218,12 +235,16 @@ def _zone_error(file: str, row: int | None, column: str, value: str) -> RecordsE
 @contextmanager
 def import_into(
     out: str | Path,
-    source: str,
+    layout: str,
+    path: str | Path,
     timezone: str | None = None,
     date_format: str | None = None,
     duplicates: str = "keep",
 ) -> Iterator[Intake]:
-    """Yield an Intake whose events become the MEDS dataset `out` when the block ends without an error."""
+    """Yield an Intake whose events become the MEDS dataset `out` when the block ends without an error.
+
+    The dataset is named after its layout and the last part of `path`: reports show it, and no folder of this machine.
+    """
     check_choice(duplicates, "duplicates", DUPLICATES)
     zone = None if timezone is None else as_zone(timezone)
     destination = Path(out).expanduser().resolve()
@@ -237,7 +258,7 @@ def import_into(
             yield intake
         finally:
             intake.close()
-        _finish(intake, draft, source, duplicates)
+        _finish(intake, draft, f"{layout} {Path(path).resolve().name}", duplicates)
         if destination.exists():
             with scratch(destination.parent) as old:
                 destination.rename(old / "old")
@@ -262,9 +283,10 @@ def _replaceable(folder: Path) -> bool:
 
 def _finish(intake: Intake, draft: Path, source: str, duplicates: str) -> None:
     """Sort into shards, count duplicates, describe."""
+    advice = [] if intake.unread is None else [date_advice(intake.unread)]
     if intake.n_events == 0:
         reasons = "; ".join(f"{n} × {reason}" for reason, n in intake.n_rejected.most_common()) or "no rows"
-        raise RecordsError(f"no events in {source}: {reasons}.")
+        raise RecordsError(" ".join([f"no events in {source}: {reasons}.", *advice]))
     ibis = need("ibis")
     connection = connect()
     staged = connection.read_parquet(str(intake.staged))
@@ -306,6 +328,7 @@ def _finish(intake: Intake, draft: Path, source: str, duplicates: str) -> None:
         "first_time": str(found["first"][0]),
         "last_time": str(found["last"][0]),
         "notes": intake.notes,
+        "advice": advice,  # for the importer's eyes: it shows a date, and reports do not
     }
     (draft / "metadata" / "dataset.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
 

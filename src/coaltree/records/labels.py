@@ -1,9 +1,10 @@
 """Labels: which outcomes happened in the horizon, and for whom the question has no answer.
 
 Y_ij is 1 if subject i has an event of outcome j in the horizon and not after the last day of observation. Otherwise it
-is NaN if observation ended before the horizon did, and 0 if not. Death settles the outcome death itself; whether it
-censors the other outcomes or makes them 0 is set by CohortRule.death. An outcome that happened before the horizon makes
-the label NaN, removes the subject, or is ignored, as set by CohortRule.prior_outcome.
+is NaN if observation ended before the horizon did, and 0 if not. Death is a competing risk: who died without the
+outcome did not have it, so Y is 0, or with CohortRule.death "censor" NaN. An outcome that happened before the horizon
+makes the label NaN, removes the subject, or is ignored, as set by CohortRule.prior_outcome. The module
+`coaltree.records.censoring` makes up for labels that are not known because subjects left.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from coaltree._arrays import Bools, Floats, Ints
-from coaltree.records.cohort import Cohort, CohortRule
+from coaltree.records.cohort import Cohort, CohortRule, days_of
 from coaltree.records.engine import DAY, Events, fetch, memory_table, timestamps
 from coaltree.records.errors import RecordsError, need
 from coaltree.records.importer import choose_columns
@@ -38,24 +39,47 @@ class Labels:
         Whether the outcome happened before the horizon.
     censored : ndarray (n, P)
         Whether observation ended before the outcome was known.
+    time_at_risk : ndarray (n, P), optional
+        Days from the threshold to the event, the end of observation or the end of the horizon, whichever came first;
+        None for labels from files.
+    weights : ndarray (n, P), optional
+        How much each label counts in fits and scores (`censoring_weights`); None if all count alike.
     """
 
     cohort: Cohort
     Y: Floats
     prior: Bools
     censored: Bools
+    time_at_risk: Ints | None = None
+    weights: Floats | None = None
+
+    @property
+    def lost(self) -> Bools:
+        """Subjects at risk whose observation ended before the outcome was known, (n, P)."""
+        masked = self.prior if self.cohort.rule.prior_outcome == "mask" else np.zeros_like(self.prior)
+        return np.asarray(self.censored & ~masked)
+
+    def outcomes(self, kept: Ints) -> Labels:
+        """Return the labels of some outcomes, by position."""
+        parts = (self.Y, self.prior, self.censored, self.time_at_risk, self.weights)
+        return Labels(self.cohort, *(None if part is None else part[:, kept] for part in parts))  # type: ignore[arg-type]
 
 
 def build_labels(events: Events, cohort: Cohort, outcomes: OutcomeSet) -> Labels:
     """Label every subject of the cohort with every outcome."""
     n, n_outcomes = len(cohort), len(outcomes.outcomes)
     happened, prior = np.zeros((2, n, n_outcomes), dtype=bool)
+    end = np.minimum(cohort.last_day - cohort.threshold, cohort.rule.horizon[1])
+    time = np.tile(end[:, None], n_outcomes)
     pairs = outcomes.match(events.codes)
     if pairs:
         found = fetch(_query(events, cohort, pairs))
         row, column = found["row"].astype(np.int64), found["outcome"].astype(np.int64)
         happened[row, column] = found["n_within"] > 0
         prior[row, column] = found["n_before"] > 0
+        within = found["n_within"] > 0
+        row, column = row[within], column[within]
+        time[row, column] = days_of(found["first"][within]) - cohort.threshold[row]
     incomplete = cohort.last_day < cohort.threshold + cohort.rule.horizon[1]
     if cohort.rule.death == "negative":
         incomplete = incomplete & ~cohort.died
@@ -69,12 +93,12 @@ def build_labels(events: Events, cohort: Cohort, outcomes: OutcomeSet) -> Labels
     elif cohort.rule.prior_outcome == "remove":
         clean = np.asarray(~prior.any(axis=1))
         cohort = cohort.take(clean, "have had none of the outcomes before")
-        Y, prior, censored = Y[clean], prior[clean], censored[clean]
-    return Labels(cohort, Y, prior, censored)
+        Y, prior, censored, time = Y[clean], prior[clean], censored[clean], time[clean]
+    return Labels(cohort, Y, prior, censored, time)
 
 
 def _query(events: Events, cohort: Cohort, pairs: list[tuple[str, int]]) -> object:
-    """Numbers of events of each outcome before and within the horizon, for subjects with any."""
+    """Numbers of events of each outcome before and within the horizon, and the first within, for subjects with any."""
     window = cohort.window(_SINCE, cohort.rule.horizon[1])
     begins = memory_table({"row": np.arange(len(cohort)), "at": timestamps(cohort.threshold + cohort.rule.horizon[0])})
     meaning = memory_table(
@@ -84,7 +108,9 @@ def _query(events: Events, cohort: Cohort, pairs: list[tuple[str, int]]) -> obje
     table = table.inner_join(window, "subject_id").inner_join(begins, "row")
     table = table.filter(table.time < table.ends)
     return table.group_by("row", "outcome").agg(
-        n_before=table.count(where=table.time < table.at), n_within=table.count(where=table.time >= table.at)
+        n_before=table.count(where=table.time < table.at),
+        n_within=table.count(where=table.time >= table.at),
+        first=table.time.min(where=table.time >= table.at),
     )
 
 

@@ -291,7 +291,8 @@ def import_omop(
                 f"{source} holds none of the OMOP tables {', '.join(domain.table for domain in _DOMAINS)}; "
                 f"found {', '.join(sorted(tables.names)[:20]) or 'nothing'}."
             )
-        with import_into(out, f"OMOP {source}", timezone, None, duplicates) as intake:
+        path = source if isinstance(source, str | Path) else "connection"
+        with import_into(out, "OMOP", path, timezone, None, duplicates) as intake:
             concepts = _read_concepts(tables, intake)
             costs = _read_costs(tables, intake, paid)
             subjects: set[int] = set()

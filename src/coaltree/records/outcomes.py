@@ -6,6 +6,8 @@ same on every engine, and a data set has few distinct codes.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +18,8 @@ from coaltree.records.codes import DEATH, ICD9, ICD9_PROCEDURE, ICD10, ICD10_PRO
 from coaltree.records.errors import RecordsError, check_keys, read_toml
 
 SHIPPED = Path(__file__).with_name("outcomes.toml")
+_FILE_NAME = re.compile(r"\w[\w.-]{0,99}")
+_RESERVED = re.compile(r"(con|prn|aux|nul|(com|lpt)\d)(\..*)?", re.IGNORECASE)  # no names of files on Windows
 _VOCABULARIES = {
     "icd9": ICD9,
     "icd9_procedure": ICD9_PROCEDURE,
@@ -120,6 +124,7 @@ def load_outcomes(path: str | Path | None = None, keys: Sequence[str] | None = N
     tables = content.get("outcomes", {})
     if not isinstance(tables, dict) or not tables:
         raise RecordsError(f"{file} defines no outcomes: it needs at least one table [outcomes.some_key].")
+    _check_names(tables, file)
     wanted = list(tables) if keys is None else list(keys)
     check_keys(dict.fromkeys(wanted), tables, f"the outcomes chosen from {file}")
     outcomes = tuple(read_definition(key, tables[key], f"{file}, [outcomes.{key}]") for key in wanted)
@@ -127,6 +132,22 @@ def load_outcomes(path: str | Path | None = None, keys: Sequence[str] | None = N
     return OutcomeSet(
         outcomes, read_definition("inclusion", inclusion, f"{file}, [inclusion]") if inclusion is not None else None
     )
+
+
+def _check_names(keys: Iterable[str], file: Path) -> None:
+    """Refuse keys that cannot be names of files on every system, alone or beside each other."""
+    taken: dict[str, str] = {}
+    for key in keys:
+        if _FILE_NAME.fullmatch(key) is None or _RESERVED.fullmatch(key):
+            raise RecordsError(
+                f"{file}, [outcomes.{json.dumps(key)}]: a key names the file of the outcome's labels; write 1 to 100 "
+                "letters, digits, _, - and dots, such as heart_failure; what readers see is its name."
+            )
+        if taken.setdefault(key.lower(), key) != key:
+            raise RecordsError(
+                f"{file}: the outcomes {taken[key.lower()]!r} and {key!r} differ by capitals alone, and so would the "
+                "files of their labels. Rename one."
+            )
 
 
 def read_definition(key: str, table: Any, where: str) -> Definition:

@@ -90,6 +90,22 @@ def label_numbers(y: Floats, prior: Bools) -> LabelNumbers:
     return LabelNumbers(labels, shown_events(y), had, censored)
 
 
+def beside_earlier(first: LabelNumbers, second: LabelNumbers) -> LabelNumbers:
+    """Return the numbers of a second threshold beside those of a first that has the same subjects.
+
+    Who had an outcome before the second threshold had it before the first or since, but for a few. Each of the three
+    numbers follows from the others: if one is hidden, another must be, and enough parts of its total.
+    """
+    is_exact = isinstance(first.prior, int) and isinstance(first.events, int)
+    if is_exact == isinstance(second.prior, int) or second.prior in (0, shown_count(1)):
+        return second
+    parts = {name: getattr(second, name) for name in ("labels", "prior", "censored")}
+    if all(isinstance(number, int) for number in parts.values()):
+        largest = max(("labels", "censored"), key=parts.__getitem__)
+        return second._replace(**dict.fromkeys(("prior", largest), WITHHELD))
+    return second._replace(**{name: WITHHELD for name, number in parts.items() if number != 0})
+
+
 def shown_events(y: Floats) -> int | str:
     """Return the number of events in a column of labels, "11+" if it would reveal how few have none."""
     n = int(np.nansum(y == 1.0))

@@ -21,6 +21,8 @@ from coaltree.records.outcomes import OutcomeSet
 from coaltree.records.privacy import (
     FEWEST,
     WITHHELD,
+    LabelNumbers,
+    beside_earlier,
     is_small,
     label_numbers,
     outcome_digits,
@@ -65,11 +67,12 @@ def rounded_rates(found: scores.CalibrationTable) -> scores.CalibrationTable:
     """Return rates from numbers of labels rounded down to tens: exact rates and events would reveal the labels."""
     n = np.maximum(found.n // 10 * 10, np.maximum(found.n_events, 1))
     observed = found.n_events / n
-    # Wilson's interval, at 95 per cent as in the exact table.
-    z = 1.959963984540054
-    middle = (observed + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * np.sqrt(observed * (1 - observed) / n + z**2 / (4 * n**2))
-    return scores.CalibrationTable(n, found.n_events, found.predicted.round(4), observed, middle - half, middle + half)
+    # What weights change about a rate and its certainty, with three decimals: factors of 1 without them.
+    plain = found.n_events / found.n
+    factor = np.divide(found.observed, plain, out=np.ones(len(n)), where=plain > 0).round(3)
+    observed, effective = np.minimum(observed * factor, 1.0), n * (found.effective / found.n).round(3)
+    limits = scores.wilson(observed, effective)
+    return scores.CalibrationTable(n, found.n_events, found.predicted.round(4), observed, effective, *limits)
 
 
 def shown(comparison: Comparison) -> ShownComparison | None:
@@ -90,6 +93,7 @@ def chosen_outcomes(comparison: Comparison, kept: list[int]) -> ShownComparison:
         comparison.seconds,
         comparison.n_resamples,
         comparison.seed,
+        None if comparison.weights is None else comparison.weights[:, kept],
     )
 
 
@@ -246,29 +250,54 @@ class Group(NamedTuple):
 # ---- who was studied
 
 
+def shown_numbers(thresholds: Sequence[Labels]) -> list[list[LabelNumbers]]:
+    """Numbers of labels of every outcome at each threshold, as they may be shown beside each other."""
+    found = [
+        [label_numbers(y, prior) for y, prior in zip(labels.Y.T, labels.prior.T, strict=True)] for labels in thresholds
+    ]
+    for labels, numbers in zip(thresholds[1:], found[1:], strict=True):
+        if np.isin(labels.cohort.subject, thresholds[0].cohort.subject).any():
+            numbers[:] = map(beside_earlier, found[0], numbers)
+    return found
+
+
 def outcome_rows(outcomes: OutcomeSet, thresholds: Mapping[str, Labels]) -> Rows:
     """Definition of every outcome, and for each threshold its labels, its events and why labels are missing."""
-    rows = Rows()
+    rows, found = Rows(), shown_numbers(list(thresholds.values()))
     for j, outcome in enumerate(outcomes.outcomes):
         row: dict[str, Any] = {"outcome": outcome.name, "codes": outcome.describe()}
-        for threshold, labels in thresholds.items():
-            numbers = label_numbers(labels.Y[:, j], labels.prior[:, j])._asdict()
+        for threshold, of_outcomes in zip(thresholds, found, strict=True):
+            numbers = of_outcomes[j]._asdict()
             numbers["had it before"] = numbers.pop("prior")
+            numbers["lost"] = _lost(of_outcomes[j])
             row |= {f"{name} {threshold}".strip(): number for name, number in numbers.items()}
         rows.append(row)
     return rows
 
 
+def _lost(numbers: LabelNumbers) -> str:
+    """Return the share of subjects at risk who left before their label was known, from numbers as they are shown."""
+    parts = [str(number).removesuffix("+") for number in (numbers.labels, numbers.censored)]
+    if not all(part.isdigit() for part in parts):
+        return WITHHELD
+    labels, censored = map(int, parts)
+    return f"{censored / max(labels + censored, 1):.1%}"
+
+
 def table_one(groups: Sequence[Group], outcomes: Sequence[str]) -> Rows:
     """Return the characteristics of cohorts on day 0, one column per cohort; small numbers are hidden."""
-    columns = [_characteristics(group, outcomes) for group in groups]
+    found = shown_numbers([group.labels for group in groups])
+    columns = [
+        _characteristics(group, dict(zip(outcomes, numbers, strict=True)))
+        for group, numbers in zip(groups, found, strict=True)
+    ]
     return Rows(
         {"characteristic": name, **{group.name: column[name] for group, column in zip(groups, columns, strict=True)}}
         for name in columns[0]
     )
 
 
-def _characteristics(group: Group, outcomes: Sequence[str]) -> dict[str, str]:
+def _characteristics(group: Group, outcomes: Mapping[str, LabelNumbers]) -> dict[str, str]:
     cohort, n = group.cohort, len(group.cohort)
     age = cohort.age
     found = {"subjects": f"{n:,}", "age in years, mean (SD)": _moments(age)}
@@ -282,10 +311,7 @@ def _characteristics(group: Group, outcomes: Sequence[str]) -> dict[str, str]:
     found["days followed, median (quartiles)"] = f"{middle:.0f} ({low:.0f} to {high:.0f})"
     low, middle, high = np.quantile(group.n_codes, [0.25, 0.5, 0.75])
     found["codes recorded before, median (quartiles)"] = f"{middle:.0f} ({low:.0f} to {high:.0f})"
-    for j, name in enumerate(outcomes):
-        had = label_numbers(group.labels.Y[:, j], group.labels.prior[:, j]).prior
-        found |= {f"{name} before": _share(had, n)}
-    return found
+    return found | {f"{name} before": _share(numbers.prior, n) for name, numbers in outcomes.items()}
 
 
 def _shares(names: Sequence[str], parts: Sequence[int], n: int) -> dict[str, str]:
@@ -325,7 +351,9 @@ def outcome_curves(comparison: Comparison, method: str, level: float, seed: int)
         cuts = _cuts(y[order], p[order])
         if len(cuts) + 1 >= FEWEST_GROUPS:
             rows = Rows(r for r in calibration_rows(chosen_outcomes(found, [j])) if r["method"] == method)
-            curves.append(_curves(outcome, y[order], p[order], weights[:, order], cuts, level, rows))
+            own = found.weights_of(j)
+            count = weights[:, order] if own is None else weights[:, order] * own[order]
+            curves.append(_curves(outcome, y[order], p[order], count, cuts, level, rows))
     return tuple(curves)
 
 
@@ -352,12 +380,12 @@ def _cuts(y: Floats, probability: Floats) -> Ints:
 def _curves(
     outcome: str, y: Floats, probability: Floats, weights: Floats, cuts: Ints, level: float, calibration: Rows
 ) -> OutcomeCurves:
-    """Curves through the points at `cuts`; rows are in decreasing probability, the first row of weights is ones."""
+    """Curves through the points at `cuts`; rows are in decreasing probability, weights of resamples come last."""
     places = np.concatenate([[0], cuts, [len(y)]])
     true = np.column_stack([np.zeros(len(weights)), np.cumsum(weights * y, axis=1)])[:, places]
     false = np.column_stack([np.zeros(len(weights)), np.cumsum(weights * (1.0 - y), axis=1)])[:, places]
     # Numbers of labels are rounded down to tens, as in tables; those dropped are from the group with the lowest risk.
-    false[0, -1] -= len(y) % 10
+    false[0, -1] -= len(y) % 10 * weights[0, y == 0.0].mean()
     n_true, n_false = np.maximum(true[:, -1:], 1e-9), np.maximum(false[:, -1:], 1e-9)
     recall, alarms = true / n_true, false / n_false
     precision = true[:, 1:] / np.maximum(true[:, 1:] + false[:, 1:], 1e-9)
@@ -414,12 +442,12 @@ def subgroup_rows(comparison: Comparison, method: str, cohort: Cohort, female: F
                 digits = score_digits(int(np.nansum(y[mask])), int((y[mask] == 0.0).sum())) if told else None
                 area, low, high = (np.nan,) * 3
                 if digits is not None:
-                    label, values, folds = y[mask], score[mask, j], comparison.folds[mask]
-                    resampled = scores.bootstrap_auroc(label, values, folds, counts=counts[:, mask])
-                    area, low, high = (
-                        rounded(value, digits)
-                        for value in (scores.auroc(label, values, folds), *scores.interval(resampled, level))
-                    )
+                    own = comparison.weights_of(j)
+                    parts_of = y[mask], score[mask, j], comparison.folds[mask]
+                    weight = None if own is None else own[mask]
+                    resampled = scores.bootstrap_auroc(*parts_of, counts=counts[:, mask], sample_weight=weight)
+                    exact = scores.auroc(*parts_of, weight), *scores.interval(resampled, level)
+                    area, low, high = (rounded(value, digits) for value in exact)
                     areas[name].append(np.append(area, resampled))
                 rows.append(
                     {

@@ -288,11 +288,10 @@ def _truth(
         for mask, found in ((horizon, happened), (offset < 0, before)):
             rows = np.flatnonzero(mask & meaning[dated.code].any(axis=1))
             np.logical_or.at(found, dated.subject[rows], meaning[dated.code[rows]])
-        unseen = (last_day < threshold // DAY + HORIZON - 1)[:, None] & ~happened
-        died_first = np.zeros_like(unseen)
-        died_first[:, KEYS.index("death")] = (death < END) & (death // DAY <= last_day)
+        died = (death < END) & (death // DAY <= last_day)
+        left = (last_day < threshold // DAY + HORIZON - 1) & ~died
         labels = happened.astype(np.float64)
-        labels[(unseen & ~died_first) | before] = np.nan
+        labels[(left[:, None] & ~happened) | before] = np.nan
         window = (offset >= -LOOKBACK) & (offset < 0)
         pairs, count = np.unique(np.stack([dated.subject[window], dated.code[window]]), axis=1, return_counts=True)
         billed = price[dated.code]
@@ -329,10 +328,11 @@ lookback_closed = "left"  # -183 <= day < 0
 horizon_days = 365
 horizon_closed = "left"  # 0 <= day < 365
 prior_outcome = "mask"  # mask, remove or keep
-death = "censor"  # censor or negative
+death = "negative"  # negative (a competing risk) or censor
 min_follow_up_days = 0
 
 [outcomes]
+censoring = "weights"  # weights or drop: those who leave before their label is known
 # file = "outcomes.toml"  # definitions of your own
 inclusion = true
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 from collections.abc import Mapping
@@ -10,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from coaltree.records.codes import BIRTH, DEATH, SEPARATOR
+from coaltree.records.codes import BIRTH, DEATH, OBSERVATION_END, OBSERVATION_START, SEPARATOR
 from coaltree.records.engine import parquet_files, read_names
+from coaltree.records.enrolment import enrolment_periods
 from coaltree.records.errors import RecordsError, check_keys, need
 from coaltree.records.importer import Intake, Rows, choose_columns, import_into, read_rows
-from coaltree.records.privacy import shown_count
+from coaltree.records.privacy import shown_count, shown_part
 
 _CSV_COLUMNS = ("subject", "date", "code", "value", "cost", "vocabulary")
 
@@ -31,7 +33,7 @@ def import_meds(path: str | Path, out: str | Path, timezone: str | None = None, 
     """
     root = Path(path)
     files = parquet_files(root)
-    with import_into(out, f"MEDS {path}", timezone, None, duplicates) as intake:
+    with import_into(out, "MEDS", path, timezone, None, duplicates) as intake:
         shards_of: dict[int, int] = {}
         split_up: set[int] = set()
         wanted = ("subject_id", "time", "code")
@@ -155,7 +157,7 @@ def import_csv(
     required = [names[name] for name in ("subject", "date", "code")]
     asked = [names[name] for name in _CSV_COLUMNS[3:] if columns is not None and name in columns]
     optional = [names[name] for name in _CSV_COLUMNS[3:] if names[name] not in asked]
-    with import_into(out, f"CSV {path}", timezone, date_format, duplicates) as intake:
+    with import_into(out, "CSV", path, timezone, date_format, duplicates) as intake:
         for file in files:
             for rows in read_rows(file, intake, [*required, *asked], optional):
                 column: dict[str, Any] = {name: rows.columns.get(names[name]) for name in _CSV_COLUMNS}
@@ -199,7 +201,8 @@ def import_synpuf(path: str | Path, out: str | Path, duplicates: str = "keep") -
     Diagnoses of claims and lines become ICD9, procedures ICD9PROC, billing codes HCPCS with the line's payment as
     cost, drugs NDC with the total drug cost; an institution's claim is an event CLAIM//INPATIENT or CLAIM//OUTPATIENT
     with the claim's payment. The date is the first day of the claim. Admitting diagnoses, which are suspicions, are
-    left out. Birth, death and sex come from the beneficiary summaries.
+    left out. Birth, death and sex come from the beneficiary summaries, and so do periods of observation: the months
+    with part A and part B and without a managed plan (HMO), whose claims are not in these files (`enrolment_periods`).
     """
     folder = Path(path)
     files = sorted(f for f in folder.glob("*") if re.search(r"\.csv(\.gz)?$", f.name)) if folder.is_dir() else []
@@ -208,27 +211,62 @@ def import_synpuf(path: str | Path, out: str | Path, duplicates: str = "keep") -
         raise RecordsError(
             f"{folder} holds no files of the DE-SynPUF layout; their names contain {', '.join(_SYNPUF)}."
         )
-    with import_into(out, f"DE-SynPUF {path}", duplicates=duplicates) as intake:
+    with import_into(out, "DE-SynPUF", path, duplicates=duplicates) as intake:
         left_out = [file.name for file in files if file not in kinds]
         if left_out:
             intake.notes.append(f"not of the layout, not read: {', '.join(left_out)}.")
         told: set[tuple[int, str]] = set()
+        months: dict[int, dict[int, int]] = {}
+        deaths: dict[int, datetime.date] = {}
         for file, kind in kinds.items():
             if kind == _BENEFICIARY:
-                _read_beneficiaries(file, intake, told)
+                _read_beneficiaries(file, intake, told, months, deaths)
             else:
                 _read_claims(file, intake, kind)
+        _add_enrolment(intake, months, deaths)
     return Path(out)
 
 
 _SYNPUF = (_BENEFICIARY, _CARRIER, _INPATIENT, _OUTPATIENT, _DRUGS)
 _ID = "DESYNPUF_ID"
+_COVERED = ("BENE_HI_CVRAGE_TOT_MONS", "BENE_SMI_CVRAGE_TOT_MONS", "BENE_HMO_CVRAGE_TOT_MONS")  # parts A and B, HMO
 
 
-def _read_beneficiaries(file: Path, intake: Intake, told: set[tuple[int, str]]) -> None:
-    """Birth, death and sex; each once, although every year's summary repeats them."""
+def _add_enrolment(intake: Intake, months: dict[int, dict[int, int]], deaths: dict[int, datetime.date]) -> None:
+    """Write the periods in which claims would be in these files."""
+    if not months:
+        intake.notes.append(
+            "no months of coverage: summaries need a year in their names and the columns "
+            f"{', '.join(_COVERED)}. Subjects are taken to be observed always."
+        )
+        return
+    pa = need("pyarrow")
+    found = enrolment_periods(months, deaths)
+    periods = [(subject, *period) for subject, some in found.periods.items() for period in some]
+    subjects = pa.array([subject for subject, _, _ in periods], pa.int64())
+    for place, code in ((1, OBSERVATION_START), (2, OBSERVATION_END)):
+        days = pa.array([period[place] for period in periods], pa.date32()).cast(pa.timestamp("us"))
+        intake.add(subjects, days, pa.array([code] * len(periods), pa.string()))
+    covered = shown_part(sum(map(bool, found.periods.values())), len(months))
+    intake.notes.append(
+        f"{covered} of {len(months):,} beneficiaries were covered by parts A and B without an HMO for some time, in "
+        f"which they are observed; {shown_count(found.n_unplaced)} year(s) with some such months, of which it is not "
+        "known which, do not count."
+    )
+
+
+def _read_beneficiaries(
+    file: Path,
+    intake: Intake,
+    told: set[tuple[int, str]],
+    months: dict[int, dict[int, int]],
+    deaths: dict[int, datetime.date],
+) -> None:
+    """Birth, death and sex, each once, although every year's summary repeats them; months of coverage of the year."""
     pa, pc = need("pyarrow"), need("pyarrow.compute")
-    for rows in read_rows(file, intake, (_ID, "BENE_BIRTH_DT", "BENE_DEATH_DT"), ("BENE_SEX_IDENT_CD",)):
+    year = re.search(r"(?<!\d)(19|20)\d\d(?!\d)", file.name)
+    wanted = (_ID, "BENE_BIRTH_DT", "BENE_DEATH_DT")
+    for rows in read_rows(file, intake, wanted, ("BENE_SEX_IDENT_CD", *_COVERED)):
         subject = intake.subject_ids(rows.columns[_ID], rows.name, rows.row, _ID)
         facts = [
             (column, code, intake.times(rows.columns[column], rows.name, rows.row, column, static=True))
@@ -240,6 +278,9 @@ def _read_beneficiaries(file: Path, intake: Intake, told: set[tuple[int, str]]) 
                 for s, t in zip(subject.to_pylist(), time.to_pylist(), strict=True)
             ]
             told.update((s, column) for s, new in zip(subject.to_pylist(), fresh, strict=True) if new)
+            if code == DEATH:
+                pairs = zip(subject.to_pylist(), time.to_pylist(), strict=True)
+                deaths |= {s: t.date() for s, t in pairs if s is not None and t is not None}
             mask = pa.array(fresh)
             chosen = subject.filter(mask)
             intake.add(chosen, time.filter(mask), pa.array([code] * len(chosen), pa.string()))
@@ -249,6 +290,11 @@ def _read_beneficiaries(file: Path, intake: Intake, told: set[tuple[int, str]]) 
             mask = pa.array(fresh)
             sex = pc.binary_join_element_wise("GENDER", rows.columns["BENE_SEX_IDENT_CD"], SEPARATOR)
             intake.add(subject.filter(mask), None, sex.filter(mask), static=True)
+        if year is not None and all(name in rows.columns for name in _COVERED):
+            parts = [intake.numbers(rows.columns[name], rows.name, rows.row, name).to_pylist() for name in _COVERED]
+            for s, a, b, hmo in zip(subject.to_pylist(), *parts, strict=True):
+                if s is not None:
+                    months.setdefault(s, {})[int(year[0])] = max(int(min(a or 0, b or 0) - (hmo or 0)), 0)
 
 
 def _read_claims(file: Path, intake: Intake, kind: str) -> None:

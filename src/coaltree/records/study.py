@@ -217,6 +217,8 @@ def run_study(
             "left_out": [name for name, _ in data.left_out],
             "r_hat": float(fits[PROBIT]["r_hat"]),
             "bulk_ess": float(fits[PROBIT]["bulk_ess"]),
+            "converged": bool(fits[PROBIT]["converged"]),
+            "verdict": str(fits[PROBIT]["verdict"]),
             "unpriced": _unpriced(data),
             "imported": {
                 key: data.imported.get(key)

@@ -1,8 +1,8 @@
 """Alternative models for many binary outcomes: one model per outcome, or one for all.
 
-`BASELINES` maps names to functions that make a model. All share one interface: `fit(X, Y)` with Y (N, P) of 0, 1 or NaN
-(no label), `decision_function(X)` and `predict_proba(X)`, both (N, P). An outcome with one class is predicted by its
-rate.
+`BASELINES` maps names to functions that make a model. All share one interface: `fit(X, Y, sample_weight)` with Y (N, P)
+of 0, 1 or NaN (no label) and, optionally, weights of rows (N,) or of labels (N, P), `decision_function(X)` and
+`predict_proba(X)`, both (N, P). An outcome with one class is predicted by its rate.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from coaltree.regression.encoding import as_outcomes
 from coaltree.regression.folds import stratified_folds
 from coaltree.regression.forest import grow_forest, log_odds
 from coaltree.regression.kernel_ridge import fit_kernel
+from coaltree.regression.likelihood import as_columns, row_weights
 from coaltree.regression.penalised import (
     LINKS,
     Link,
@@ -31,7 +32,7 @@ from coaltree.regression.penalised import (
     fit_coefficients,
     penalties,
 )
-from coaltree.regression.preparation import scale_features
+from coaltree.regression.preparation import as_weights, scale_features, smoothed_rates
 from coaltree.validation import check_array, check_choice
 
 _N_INNER_FOLDS = 5
@@ -45,7 +46,7 @@ _N_TREES = 100
 class BinaryModel(Protocol):
     """A model of one outcome: y (N,) has both classes."""
 
-    def fit(self, X: Floats, y: Floats) -> Self:
+    def fit(self, X: Floats, y: Floats, sample_weight: Floats) -> Self:
         """Fit to rows with labels."""
 
     def decision_function(self, X: Floats) -> Floats:
@@ -84,31 +85,32 @@ class PenalisedRegression(BaseEstimator):  # type: ignore[misc]
         self.l1_ratios = l1_ratios
         self.random_state = random_state
 
-    def fit(self, X: Floats, y: Floats) -> Self:
+    def fit(self, X: Floats, y: Floats, sample_weight: Floats | None = None) -> Self:
         """Choose the penalty and fit all rows with it."""
         check_choice(self.link, "link", LINKS)
-        scaling = scale_features(X, np.ones(len(X)))
+        weights = np.ones(len(y)) if sample_weight is None else sample_weight
+        scaling = scale_features(X, weights)
         standard = scaling.apply(X)
         self.penalty_, self.l1_ratio_ = _JITTER / len(y), 0.0
         if self.l1_ratios is not None:
             if self.link != "logit":
                 raise InputError('link must be "logit" when a penalty is chosen: leave out l1_ratios for a probit.')
-            self.penalty_, self.l1_ratio_ = self._choose(standard, y, self.l1_ratios)
-        theta = fit_coefficients(standard, y, self.penalty_, self.l1_ratio_, self.link)
+            self.penalty_, self.l1_ratio_ = self._choose(standard, y, weights, self.l1_ratios)
+        theta = fit_coefficients(standard, y, self.penalty_, self.l1_ratio_, self.link, weights=weights)
         intercept, self.coef_ = scaling.undo(theta)
         self.intercept_ = float(intercept)
         return self
 
-    def _choose(self, X: Floats, y: Floats, l1_ratios: tuple[float, ...]) -> tuple[float, float]:
+    def _choose(self, X: Floats, y: Floats, weights: Floats, l1_ratios: tuple[float, ...]) -> tuple[float, float]:
         # Every training part needs both classes: with a single event or non-event nothing can be held out, and the
         # strongest penalty is used.
         rarest = int(min(y.sum(), len(y) - y.sum()))
         n_folds = min(_N_INNER_FOLDS, rarest)
         if n_folds < 2:
-            return float(penalties(X, y, l1_ratios[0])[0]), l1_ratios[0]
+            return float(penalties(X, y, weights, l1_ratios[0])[0]), l1_ratios[0]
         rare = y if 2 * y.sum() <= len(y) else 1.0 - y
         folds = stratified_folds(rare, n_folds, self.random_state)
-        penalty, l1_ratio, _ = choose_penalty(X, y, l1_ratios, folds)
+        penalty, l1_ratio, _ = choose_penalty(X, y, weights, l1_ratios, folds)
         return penalty, l1_ratio
 
     def decision_function(self, X: Floats) -> Floats:
@@ -148,7 +150,7 @@ class TunedForest(BaseEstimator):  # type: ignore[misc]
         self.n_trees = n_trees
         self.random_state = random_state
 
-    def fit(self, X: Floats, y: Floats) -> Self:
+    def fit(self, X: Floats, y: Floats, sample_weight: Floats | None = None) -> Self:
         """Compare leaf sizes by out-of-bag loss, then grow the best forest to its full size."""
         from sklearn.ensemble import RandomForestClassifier
 
@@ -159,12 +161,12 @@ class TunedForest(BaseEstimator):  # type: ignore[misc]
                 break
             forest = RandomForestClassifier(
                 n_tuning, min_samples_leaf=size, bootstrap=True, warm_start=True, random_state=self.random_state
-            ).fit(X, y)
-            loss = _out_of_bag_loss(forest, X, y)
+            ).fit(X, y, sample_weight)
+            loss = _out_of_bag_loss(forest, X, y, sample_weight)
             if loss < lowest:
                 lowest, self.leaf_size_, self.forest_ = loss, size, forest
         if self.n_trees > n_tuning:
-            self.forest_.set_params(n_estimators=self.n_trees).fit(X, y)
+            self.forest_.set_params(n_estimators=self.n_trees).fit(X, y, sample_weight)
         return self
 
     def predict_proba(self, X: Floats) -> Floats:
@@ -176,19 +178,19 @@ class TunedForest(BaseEstimator):  # type: ignore[misc]
         return self.predict_proba(X)
 
 
-def _out_of_bag_loss(forest: Any, X: Floats, y: Floats) -> float:
+def _out_of_bag_loss(forest: Any, X: Floats, y: Floats, weights: Floats | None) -> float:
     """Log loss of every row's mean vote over the trees that did not see it.
 
     Votes are shrunk towards the event rate as if by one more tree, since a vote of exactly 0 has infinite loss.
     """
-    total, seen = np.full(len(y), y.mean()), np.ones(len(y))
+    total, seen = np.full(len(y), np.average(y, weights=weights)), np.ones(len(y))
     for tree, rows in zip(forest.estimators_, forest.estimators_samples_, strict=True):
         out = np.ones(len(y), dtype=bool)
         out[rows] = False
         total[out] += tree.predict_proba(X[out])[:, 1]
         seen[out] += 1.0
     p = np.clip(total / seen, 1e-12, 1.0 - 1e-12)
-    return -float(np.mean(np.log(np.where(y == 1.0, p, 1.0 - p))))
+    return -float(np.average(np.log(np.where(y == 1.0, p, 1.0 - p)), weights=weights))
 
 
 class PerOutcome(BaseEstimator):  # type: ignore[misc]
@@ -208,22 +210,23 @@ class PerOutcome(BaseEstimator):  # type: ignore[misc]
     def __init__(self, model: BinaryModel) -> None:
         self.model = model
 
-    def fit(self, X: npt.ArrayLike, Y: npt.ArrayLike) -> Self:
-        """Fit every outcome on the rows that have a label for it."""
+    def fit(self, X: npt.ArrayLike, Y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> Self:
+        """Fit every outcome on the rows that have a label for it, and a weight if weights are given."""
         from sklearn.base import clone
 
         features = check_array(X, "X", 2)
         outcomes = as_outcomes(Y, n_rows=len(features))[0]
         self.n_features_in_ = features.shape[1]
         self.models_: list[BinaryModel | float] = []
-        for y in outcomes.T:
-            known = ~np.isnan(y)
-            labels = y[known]
+        weights = np.broadcast_to(as_columns(as_weights(sample_weight, outcomes.shape)), outcomes.shape)
+        for y, own in zip(outcomes.T, weights.T, strict=True):
+            known = ~np.isnan(y) & (own > 0)
+            labels, weight = y[known], None if sample_weight is None else own[known]
             if len(labels) == 0 or labels.min() == labels.max():
                 # Add half an event and half a non-event: a rate of exactly 0 or 1 would have infinite log loss.
                 self.models_.append(float((labels.sum() + 0.5) / (len(labels) + 1.0)))
             else:
-                self.models_.append(clone(self.model).fit(features[known], labels))
+                self.models_.append(clone(self.model).fit(features[known], labels, weight))
         return self
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
@@ -251,28 +254,34 @@ class PerOutcome(BaseEstimator):  # type: ignore[misc]
 
 
 class AllOutcomes(BaseEstimator):  # type: ignore[misc]
-    """A model of all outcomes at once; those with one class are set aside."""
+    """A model of all outcomes at once; those with one class are set aside.
+
+    Of weights of labels, forests and kernels, which cannot use them, take the mean of every row.
+    """
 
     def __init__(self, random_state: RandomState = 0) -> None:
         self.random_state = random_state
 
-    def fit(self, X: npt.ArrayLike, Y: npt.ArrayLike) -> Self:
+    def fit(self, X: npt.ArrayLike, Y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> Self:
         """Fit all outcomes that have both classes."""
         features = check_array(X, "X", 2)
         outcomes = as_outcomes(Y, n_rows=len(features))[0]
+        weights = as_weights(sample_weight, outcomes.shape)
+        outcomes = np.where(as_columns(weights) > 0, outcomes, np.nan)
         known = ~np.isnan(outcomes)
         events = np.where(known, outcomes, 0.0).sum(axis=0)
-        self.rates_ = (events + 0.5) / (known.sum(axis=0) + 1.0)
+        self.rates_ = smoothed_rates(outcomes, weights)
         self.kept_ = np.flatnonzero((events > 0) & (events < known.sum(axis=0)))
         self.n_features_in_ = features.shape[1]
         if len(self.kept_):
             rng = as_generator(self.random_state)
             rows = known[:, self.kept_].any(axis=1)
             labels = np.ascontiguousarray(outcomes[np.ix_(rows, self.kept_)])
-            self._learn(features[rows], labels, self.rates_[self.kept_], rng)
+            weights = weights if weights.ndim == 1 else weights[:, self.kept_]
+            self._learn(features[rows], labels, weights[rows], self.rates_[self.kept_], rng)
         return self
 
-    def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
+    def _learn(self, X: Floats, Y: Floats, weights: Floats, rates: Floats, rng: np.random.Generator) -> None:
         raise NotImplementedError
 
     def _logits(self, X: Floats) -> Floats:
@@ -297,8 +306,8 @@ class AllOutcomes(BaseEstimator):  # type: ignore[misc]
 class MultiForest(AllOutcomes):
     """One random forest for all outcomes, with leaf size and features per split chosen out of bag."""
 
-    def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
-        self.forest_, _ = grow_forest(X, Y, np.ones(len(X)), rates, int(rng.integers(2**31)))
+    def _learn(self, X: Floats, Y: Floats, weights: Floats, rates: Floats, rng: np.random.Generator) -> None:
+        self.forest_, _ = grow_forest(X, Y, row_weights(weights), rates, int(rng.integers(2**31)))
 
     def _logits(self, X: Floats) -> Floats:
         return self.forest_.logits(X)
@@ -307,8 +316,8 @@ class MultiForest(AllOutcomes):
 class KernelRidge(AllOutcomes):
     """Kernel ridge regression of all outcomes (`fit_kernel`), with the kernel and penalties chosen by rows left out."""
 
-    def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
-        self.kernel_, _ = fit_kernel(X, Y, np.ones(len(X)), rates, rng)
+    def _learn(self, X: Floats, Y: Floats, weights: Floats, rates: Floats, rng: np.random.Generator) -> None:
+        self.kernel_, _ = fit_kernel(X, Y, row_weights(weights), rates, rng)
 
     def _logits(self, X: Floats) -> Floats:
         return self.kernel_.logits(X)
@@ -317,9 +326,9 @@ class KernelRidge(AllOutcomes):
 class WideRidge(AllOutcomes):
     """Ridge regression of every outcome along one path (`crossfit_ridge`), for hundreds to thousands of features."""
 
-    def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
+    def _learn(self, X: Floats, Y: Floats, weights: Floats, rates: Floats, rng: np.random.Generator) -> None:
         folds = stratified_folds(Y, min(_N_INNER_FOLDS, len(X)), rng)
-        self.ridge_, _ = crossfit_ridge(X, Y, np.ones(len(X)), rates, folds)
+        self.ridge_, _ = crossfit_ridge(X, Y, weights, rates, folds)
 
     def _logits(self, X: Floats) -> Floats:
         return self.ridge_.logits(X)
@@ -331,15 +340,15 @@ class ClassifierChain(AllOutcomes):
     These are labels in training and predicted probabilities afterwards.
     """
 
-    def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
+    def _learn(self, X: Floats, Y: Floats, weights: Floats, rates: Floats, rng: np.random.Generator) -> None:
         self.order_ = rng.permutation(Y.shape[1])
         labels = np.where(np.isnan(Y), rates, Y)
-        weights = np.ones(len(X))
         self.models_: list[Ridge] = []
         for number, j in enumerate(self.order_):
             rows = np.hstack([X, labels[:, self.order_[:number]]])
             folds = stratified_folds(Y[:, [j]], min(_N_INNER_FOLDS, len(X)), rng)
-            self.models_.append(crossfit_ridge(rows, Y[:, [j]], weights, rates[[j]], folds)[0])
+            own = weights if weights.ndim == 1 else weights[:, j]
+            self.models_.append(crossfit_ridge(rows, Y[:, [j]], own, rates[[j]], folds)[0])
 
     def _logits(self, X: Floats) -> Floats:
         out, rows = np.empty((len(X), len(self.order_))), X
@@ -352,10 +361,9 @@ class ClassifierChain(AllOutcomes):
 class RidgeStack(AllOutcomes):
     """Ridge regression on the out-of-sample log odds that a forest and a ridge regression give all outcomes."""
 
-    def _learn(self, X: Floats, Y: Floats, rates: Floats, rng: np.random.Generator) -> None:
-        weights = np.ones(len(X))
+    def _learn(self, X: Floats, Y: Floats, weights: Floats, rates: Floats, rng: np.random.Generator) -> None:
         folds = stratified_folds(Y, min(_N_INNER_FOLDS, len(X)), rng)
-        self.forest_, votes = grow_forest(X, Y, weights, rates, int(rng.integers(2**31)))
+        self.forest_, votes = grow_forest(X, Y, row_weights(weights), rates, int(rng.integers(2**31)))
         self.ridge_, logits = crossfit_ridge(X, Y, weights, rates, folds)
         columns = np.hstack([log_odds(votes, rates), logits])
         again = stratified_folds(Y, min(_N_INNER_FOLDS, len(X)), rng)
@@ -371,7 +379,7 @@ class Boosting(BaseEstimator):  # type: ignore[misc]
     def __init__(self, random_state: int = 0) -> None:
         self.random_state = random_state
 
-    def fit(self, X: Floats, y: Floats) -> Self:
+    def fit(self, X: Floats, y: Floats, sample_weight: Floats | None = None) -> Self:
         """Fit to rows with labels."""
         from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -383,7 +391,7 @@ class Boosting(BaseEstimator):  # type: ignore[misc]
             early_stopping=bool(enough),
             validation_fraction=0.15,
             random_state=self.random_state,
-        ).fit(X, y)
+        ).fit(X, y, sample_weight)
         return self
 
     def decision_function(self, X: Floats) -> Floats:
@@ -395,6 +403,8 @@ class Boosting(BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.model_.predict_proba(X)[:, 1])
 
 
+# Of weights of labels these take the mean of every row.
+ROW_WEIGHTED = ("multi_forest", "kernel_ridge", "ridge_stack")
 BASELINES: dict[str, Callable[[], PerOutcome | AllOutcomes]] = {
     "ml_probit": lambda: PerOutcome(PenalisedRegression("probit")),
     "ml_logit": lambda: PerOutcome(PenalisedRegression("logit")),

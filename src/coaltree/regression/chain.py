@@ -433,7 +433,7 @@ class WideChain(Chain):
         """
         rng, widths = self.rng, hyper.widths
         assert widths is not None
-        faint = frame.pilot.faint(self.likelihood.weights.sum())
+        faint = frame.pilot.faint(self.likelihood.cases.sum())
         u, log_u = STEPS[int(rng.integers(len(STEPS)))] * rng.standard_normal(), -rng.exponential()
         if not faint.any():
             return hyper, point, frame

@@ -20,8 +20,10 @@ from coaltree.errors import InputError
 from coaltree.regression import scores
 from coaltree.regression.encoding import as_outcomes
 from coaltree.regression.folds import stratified_folds
+from coaltree.regression.likelihood import as_columns
+from coaltree.regression.preparation import as_weights
 from coaltree.rows import Rows
-from coaltree.validation import check_array
+from coaltree.validation import check_array, check_part, check_real
 
 KIND = "coaltree.ComparisonFit"
 N_RESAMPLES = 1000
@@ -54,6 +56,8 @@ class Comparison:
         Bootstrap resamples.
     seed : int
         Seed of the folds and of the bootstrap.
+    weights : ndarray (N, P), optional
+        How much each label counts in every score, such as `coaltree.records.censoring_weights`; by default all alike.
     """
 
     methods: tuple[str, ...]
@@ -65,6 +69,11 @@ class Comparison:
     seconds: Floats
     n_resamples: int = N_RESAMPLES
     seed: int = 0
+    weights: Floats | None = None
+
+    def weights_of(self, outcome: int) -> Floats | None:
+        """Return the weights of the labels of one outcome, (N,), None if all count alike."""
+        return None if self.weights is None else self.weights[:, outcome]
 
     @property
     def n_events(self) -> Ints:
@@ -76,7 +85,7 @@ class Comparison:
         """Area under the ROC curve, (M, P)."""
         out = np.empty((len(self.methods), len(self.outcomes)))
         for m, j in np.ndindex(out.shape):
-            out[m, j] = scores.auroc(self.Y[:, j], self.score[m, :, j], self.folds)
+            out[m, j] = scores.auroc(self.Y[:, j], self.score[m, :, j], self.folds, self.weights_of(j))
         return out
 
     @cached_property
@@ -85,7 +94,9 @@ class Comparison:
         counts = scores.resample_counts(len(self.Y), self.n_resamples, self.seed)
         out = np.empty((len(self.methods), len(self.outcomes), self.n_resamples))
         for m, j in np.ndindex(out.shape[:2]):
-            out[m, j] = scores.bootstrap_auroc(self.Y[:, j], self.score[m, :, j], self.folds, counts=counts)
+            out[m, j] = scores.bootstrap_auroc(
+                self.Y[:, j], self.score[m, :, j], self.folds, counts=counts, sample_weight=self.weights_of(j)
+            )
         return out
 
     def intervals(self, level: float = LEVEL) -> Floats:
@@ -97,8 +108,8 @@ class Comparison:
         intervals, rows = self.intervals(level), Rows()
         for j, outcome in enumerate(self.outcomes):
             for m, method in enumerate(self.methods):
-                y, p = self.Y[:, j], self.probability[m, :, j]
-                calibration = scores.calibration(y, p)
+                y, p, w = self.Y[:, j], self.probability[m, :, j], self.weights_of(j)
+                calibration = scores.calibration(y, p, w)
                 rows.append(
                     {
                         "outcome": outcome,
@@ -108,9 +119,9 @@ class Comparison:
                         "auroc": float(self.auroc[m, j]),
                         "auroc_low": float(intervals[m, j, 0]),
                         "auroc_high": float(intervals[m, j, 1]),
-                        "auprc": scores.auprc(y, p),
-                        "brier": scores.brier(y, p),
-                        "log_loss": scores.log_loss(y, p),
+                        "auprc": scores.auprc(y, p, w),
+                        "brier": scores.brier(y, p, w),
+                        "log_loss": scores.log_loss(y, p, w),
                         "calibration_intercept": calibration.intercept,
                         "calibration_slope": calibration.slope,
                     }
@@ -172,8 +183,10 @@ class Comparison:
         """Predicted and observed rates of one method in deciles, for one outcome or all pooled."""
         p = self.probability[self.methods.index(method)]
         if outcome is None:
-            return scores.calibration_table(self.Y.ravel(), p.ravel(), n_bins)
-        return scores.calibration_table(self.Y[:, outcome], p[:, outcome], n_bins)
+            pooled = None if self.weights is None else self.weights.ravel()
+            return scores.calibration_table(self.Y.ravel(), p.ravel(), n_bins, sample_weight=pooled)
+        own = self.weights_of(outcome)
+        return scores.calibration_table(self.Y[:, outcome], p[:, outcome], n_bins, sample_weight=own)
 
 
 def _mean(values: Any) -> Any:
@@ -204,6 +217,7 @@ def compare(
     checkpoint: str | Path | None = None,
     outcomes: Sequence[str] | None = None,
     n_resamples: int = N_RESAMPLES,
+    sample_weight: npt.ArrayLike | None = None,
 ) -> Comparison:
     """Fit every model on the same stratified folds and gather their out-of-fold predictions.
 
@@ -231,6 +245,8 @@ def compare(
         Names of the outcomes.
     n_resamples : int
         Bootstrap resamples for the intervals.
+    sample_weight : array-like (N,) or (N, P), optional
+        Weights of rows or labels, in fits, `fit(X, Y, sample_weight)`, and in scores alike.
 
     Returns
     -------
@@ -247,11 +263,14 @@ def compare(
         raise InputError("models must name at least one model.")
     folds = stratified_folds(labels, n_folds, random_state)
     folder = None if checkpoint is None else Path(checkpoint)
-    data = storage.fingerprint(features, labels, folds) if folder is not None else ""
+    weights = None if sample_weight is None else as_weights(sample_weight, labels.shape)
+    data = storage.fingerprint(features, labels, folds, weights) if folder is not None else ""
     tasks = [(method, fold) for fold in range(n_folds) for method in models]
     # Each fit manages its own threads; results come in the order of the tasks, whichever finishes first.
     results = Parallel(n_jobs=n_jobs, return_as="generator")(
-        delayed(_run_fold)(models[method], features, labels, folds, fold, _file(folder, data, method, models, fold))
+        delayed(_run_fold)(
+            models[method], features, labels, weights, folds, fold, _file(folder, data, method, models, fold)
+        )
         for method, fold in tasks
     )
     shape = (len(models), *labels.shape)
@@ -261,8 +280,9 @@ def compare(
     for (method, fold), (p, s, elapsed) in bar:
         m, rows = position[method], folds == fold
         probability[m, rows], score[m, rows], seconds[m, fold] = p, s, elapsed
+    scored = None if weights is None else np.array(np.broadcast_to(as_columns(weights), labels.shape))
     return Comparison(
-        tuple(models), names, labels, folds, probability, score, seconds, n_resamples=n_resamples, seed=random_state
+        tuple(models), names, labels, folds, probability, score, seconds, n_resamples, random_state, scored
     )
 
 
@@ -275,19 +295,19 @@ def _outcome_names(outcomes: Sequence[str] | None, n_outcomes: int) -> tuple[str
 
 
 def _run_fold(
-    model: Any, X: Floats, Y: Floats, folds: Ints, fold: int, file: Path | None
+    model: Any, X: Floats, Y: Floats, weights: Floats | None, folds: Ints, fold: int, file: Path | None
 ) -> tuple[Floats, Floats, float]:
     """Probabilities and scores (n, P) of the held-out rows of one fold, and the seconds they took."""
-    if file is not None and (kept := _read(file)) is not None:
+    held_out = folds == fold
+    shape = (int(held_out.sum()), Y.shape[1])
+    if file is not None and (kept := _read(file, shape)) is not None:
         return kept
     started = time.perf_counter()
-    held_out = folds == fold
     fitted = copy.deepcopy(model)
-    fitted.fit(X[~held_out], Y[~held_out])
-    shape = (int(held_out.sum()), Y.shape[1])
-    probability = _predictions(fitted.predict_proba(X[held_out]), shape)
-    if not ((probability >= 0.0) & (probability <= 1.0)).all():
-        raise InputError(f"{type(fitted).__name__}.predict_proba must give probabilities between 0 and 1.")
+    weighted = {} if weights is None else {"sample_weight": weights[~held_out]}
+    fitted.fit(X[~held_out], Y[~held_out], **weighted)
+    given = _predictions(fitted.predict_proba(X[held_out]), shape)
+    probability = _probabilities(given, f"{type(fitted).__name__}.predict_proba")
     score = probability
     if hasattr(fitted, "decision_function"):
         score = _predictions(fitted.decision_function(X[held_out]), shape)
@@ -310,6 +330,12 @@ def _predictions(values: Any, shape: tuple[int, int]) -> Floats:
     return array
 
 
+def _probabilities(values: Floats, name: str) -> Floats:
+    if not ((values >= 0.0) & (values <= 1.0)).all():
+        raise InputError(f"{name} must give probabilities between 0 and 1.")
+    return values
+
+
 def _file(folder: Path | None, data: str, method: str, models: Mapping[str, Any], fold: int) -> Path | None:
     if folder is None:
         return None
@@ -321,10 +347,13 @@ def _file(folder: Path | None, data: str, method: str, models: Mapping[str, Any]
     return folder / f"{safe}-{key}-fold{fold}.npz"
 
 
-def _read(file: Path) -> tuple[Floats, Floats, float] | None:
-    """Return what an earlier run saved, or None."""
+def _read(file: Path, shape: tuple[int, int]) -> tuple[Floats, Floats, float] | None:
+    """Return what an earlier run saved, or None if there is nothing of use: the fit is made again."""
     try:
         parts = storage.read(file, KIND)
-        return parts["probability"], parts["score"], float(parts["seconds"])
-    except (OSError, ValueError):  # missing or damaged
+        with storage.decoding(file, "fit"):
+            probability = _probabilities(check_part(parts["probability"], "probability", shape), "probability")
+            score = check_part(parts["score"], "score", shape, finite=False)
+            return probability, score, check_real(parts["seconds"], "seconds", at_least=0.0)
+    except (OSError, InputError):  # missing or damaged
         return None

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from coaltree.errors import InputError
 from coaltree.model.covariance import CovarianceFamily
 from coaltree.model.diffusion import messages
 from coaltree.model.family import check_positive
-from coaltree.posterior.convergence import FEWEST_KEPT, judge_coefficients
+from coaltree.posterior.convergence import OUTCOMES, Convergence, diagnose, judge_coefficients
 from coaltree.posterior.diagnostics import effective_size, r_hat
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.randomness import RandomState, as_generator, seed_of
@@ -34,6 +35,8 @@ N_PREDICTIVE = 200
 COVARIANCES = ("auto", "full", "diagonal")
 # Numbers in one block of predictions.
 BLOCK = 2_000_000
+# Scalars of a chain that are judged: fit, width of the common level, noise, age of the tree, width of the differences.
+JUDGED = ("log_likelihood", "spread", "leaf_noise", "last_time", "log_det")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,12 +80,21 @@ class ProbitFit:
         """Intercepts of all nodes, (2P−1,)."""
         return self.node_weights @ self.intercept
 
-    @property
-    def verdict(self) -> tuple[bool, str]:
-        """Whether the chains can be trusted, and why; a warning if not."""
-        names = self.outcome_names or tuple(str(j) for j in range(self.coef_draws.shape[2]))
-        ratio, size = self.diagnostics["theta_r_hat"], self.diagnostics["theta_bulk_ess"]
-        return judge_coefficients(ratio, size, names, self.coef_draws.shape[1])
+    @cached_property
+    def convergence(self) -> Convergence:
+        """What the chains say about themselves; its `verdict` is what the warning, the terminal and the report say."""
+        n_chains, n_draws, n_outcomes = self.coef_draws.shape[:3]
+        names = self.outcome_names or tuple(map(str, range(n_outcomes)))
+        kept = self.info["burn_in"] + self.info["thin"] * np.arange(1, n_draws + 1) - 1
+        return diagnose(
+            {name: self.trace[name][:, kept] for name in JUDGED if not np.isnan(self.trace[name]).any()},
+            None if self.posterior is None else self.posterior.children,
+            n_chains,
+            n_draws,
+            JUDGED,
+            OUTCOMES,
+            judge_coefficients(self.diagnostics["theta_r_hat"], self.diagnostics["theta_bulk_ess"], names),
+        )
 
     def __repr__(self) -> str:
         chains, draws, n_outcomes, n_features = self.coef_draws.shape
@@ -168,8 +180,8 @@ def fit_probit(
     Y : array-like (N, P)
         Outcomes, 0 or 1; NaN where a label is missing. Outcomes with a single class are named in a warning and
         predicted by their smoothed rate, (events + ½)/(labels + 1).
-    sample_weight : array-like (N,), optional
-        Case weights: a weight of 2 counts a row twice.
+    sample_weight : array-like (N,) or (N, P), optional
+        Case weights, of rows or of single labels: a weight of 2 counts a label twice.
     link : {"probit", "logit"}
         Ψ, the normal or the logistic distribution function.
     method : {"hmc", "albert-chib"}
@@ -209,7 +221,7 @@ def fit_probit(
     Warns
     -----
     sklearn.exceptions.ConvergenceWarning
-        Chains of 200 kept draws or more disagree (R-hat in `diagnostics`); the message says what to do.
+        The chains have not converged (`ProbitFit.convergence`); the message says in what, and what to do.
 
     Examples
     --------
@@ -292,11 +304,10 @@ def fit_prepared(
 
 
 def _warn_if_unconverged(fit: ProbitFit) -> None:
-    converged, message = fit.verdict
-    if not converged and fit.coef_draws.shape[1] >= FEWEST_KEPT:
+    if not fit.convergence.converged:
         from sklearn.exceptions import ConvergenceWarning  # slow to import
 
-        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        warnings.warn(fit.convergence.verdict, ConvergenceWarning, stacklevel=3)
 
 
 def _outcome_names(Y: Any, given: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -377,8 +388,6 @@ def _diagnose(theta: Floats, trace: dict[str, Floats], fitted: Bools) -> dict[st
     outcomes = range(theta.shape[2])  # one by one: thousands of coefficients at once take many times the memory
     ratio, size = (np.stack([measure(theta[:, :, j]) for j in outcomes]) for measure in (r_hat, effective_size))
     ratio[~fitted], size[~fitted] = np.nan, np.nan
-    scalars = ("log_likelihood", "spread", "leaf_noise", "last_time", "log_det")
-    late = {name: trace[name] for name in scalars if not np.isnan(trace[name]).any()}
     return {
         "r_hat": _worst(np.max, ratio),
         "bulk_ess": _worst(np.min, size),
@@ -386,8 +395,6 @@ def _diagnose(theta: Floats, trace: dict[str, Floats], fitted: Bools) -> dict[st
         "n_steps": float(trace["n_steps"].mean()),
         "theta_r_hat": ratio,  # (P, 1 + varying features), intercepts first
         "theta_bulk_ess": size,
-        "trace_r_hat": {name: r_hat(values) for name, values in late.items()},
-        "trace_bulk_ess": {name: effective_size(values) for name, values in late.items()},
     }
 
 

@@ -1,8 +1,8 @@
 r"""The likelihood of all outcomes, its gradient and its curvature.
 
-With rows x_i = (1, features) and θ_j = (μ_j, β_j), label signs s_ij = ±1 (0 if missing) and case weights w_i,
+With rows x_i = (1, features) and θ_j = (μ_j, β_j), label signs s_ij = ±1 (0 if missing) and case weights w_i or w_ij,
 
-    l(θ) = Σ_ij w_i |s_ij| log Ψ(s_ij x_i θ_j),   ∇_j l = Σ_i w_i s_ij λ(s_ij x_i θ_j) x_i,   λ = (log Ψ)′.
+    l(θ) = Σ_ij w_ij |s_ij| log Ψ(s_ij x_i θ_j),   ∇_j l = Σ_i w_ij s_ij λ(s_ij x_i θ_j) x_i,   λ = (log Ψ)′.
 
 Rows are processed in blocks that fit the processor's cache: a matrix product, the link, a matrix product.
 """
@@ -29,7 +29,7 @@ class Likelihood:
 
     rows: Floats  # (N, K+1), the first column ones
     signs: links.Signs  # (N, P): 1, −1, or 0 where the label is missing
-    weights: Floats  # (N,)
+    weights: Floats  # (N,), or (N, P) where every label has its own
     link: int = PROBIT
 
     @property
@@ -41,6 +41,16 @@ class Likelihood:
     def n_features(self) -> int:
         """K."""
         return int(self.rows.shape[1]) - 1
+
+    @property
+    def columns(self) -> Floats:
+        """The weights as columns, (N, 1) or (N, P)."""
+        return as_columns(self.weights)
+
+    @property
+    def cases(self) -> Floats:
+        """The weight of every row, (N,): the mean over its labels where these have their own."""
+        return row_weights(self.weights)
 
     def forward(self, block: slice, theta: Floats, out: Floats) -> Floats:
         """η of a block of rows, (n, P), into `out`."""
@@ -63,7 +73,7 @@ class Likelihood:
         tables = links.table(self.link)
         for block, buffer in self._blocks(len(theta)):
             eta = self.forward(block, theta, buffer)
-            links.values_and_slopes(eta, self.signs[block], self.weights[block], tables, self.link, values, eta)
+            links.values_and_slopes(eta, self.signs[block], self.columns[block], tables, self.link, values, eta)
             gradient += self.backward(block, eta)
         return values, gradient
 
@@ -73,7 +83,7 @@ class Likelihood:
         tables = links.table(self.link)
         for block, buffer in self._blocks(len(theta)):
             eta = self.forward(block, theta, buffer)
-            links.slopes(eta, self.signs[block], self.weights[block], tables, self.link, eta)
+            links.slopes(eta, self.signs[block], self.columns[block], tables, self.link, eta)
             gradient += self.backward(block, eta)
         return gradient
 
@@ -97,7 +107,7 @@ class Likelihood:
         slope = links.link_slope(z, self.link)
         bend = slope * (slope + z) if self.link == PROBIT else slope * (1.0 - slope)
         # Far in the lower tail λ + z is a difference of near equals; the true value lies between 0 and 1.
-        return np.asarray(np.clip(bend, 0.0, 1.0) * self.weights[:, None] * np.abs(self.signs))
+        return np.asarray(np.clip(bend, 0.0, 1.0) * self.columns * np.abs(self.signs))
 
     def curvature(self, theta: Floats) -> Floats:
         """Minus the Hessian, one positive semi-definite block per outcome, (P, K+1, K+1)."""
@@ -110,7 +120,10 @@ class Likelihood:
 
     def of_outcome(self, j: int) -> Likelihood:
         """The likelihood of one outcome alone, labels (N, 1)."""
-        return replace(self, signs=np.ascontiguousarray(self.signs[:, [j]]))
+        return replace(self, signs=np.ascontiguousarray(self.signs[:, [j]]), weights=self._weights_of(j))
+
+    def _weights_of(self, j: int) -> Floats:
+        return self.weights if self.weights.ndim == 1 else np.ascontiguousarray(self.weights[:, j])
 
     def digest(self) -> list[npt.NDArray[Any]]:
         """All arrays that decide its values."""
@@ -210,11 +223,22 @@ class OwnLikelihood(Likelihood):
     def of_outcome(self, j: int) -> Likelihood:
         """The likelihood of one outcome alone, labels (N, 1)."""
         one = slice(j, j + 1)
-        return replace(self, signs=np.ascontiguousarray(self.signs[:, one]), own=self.own[:, :, one])
+        signs = np.ascontiguousarray(self.signs[:, one])
+        return replace(self, signs=signs, weights=self._weights_of(j), own=self.own[:, :, one])
 
     def digest(self) -> list[npt.NDArray[Any]]:
         """All arrays that decide its values."""
         return [*super().digest(), self.own]
+
+
+def as_columns(weights: Floats) -> Floats:
+    """Return weights (N,) or (N, P) as columns, (N, 1) or (N, P)."""
+    return weights[:, None] if weights.ndim == 1 else weights
+
+
+def row_weights(weights: Floats) -> Floats:
+    """Return one weight per row, the mean of its own if there are several."""
+    return weights if weights.ndim == 1 else weights.mean(axis=1)
 
 
 def _centred_gram(rows: Floats, weights: Floats) -> Floats:

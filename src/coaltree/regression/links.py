@@ -109,8 +109,12 @@ def _slope_outside(z: float, link: int) -> float:
 
 @kernel
 def slopes(eta: Floats, signs: Signs, weights: Floats, tables: Lookup, link: int, out: Floats) -> None:
-    """∂/∂η of Σ w log Ψ(±η) into `out` (n, P), which may be `eta`; a sign of 0 is a missing label."""
+    """∂/∂η of Σ w log Ψ(±η) into `out` (n, P), which may be `eta`; a sign of 0 is a missing label.
+
+    Weights are (n, P), or (n, 1) if all outcomes share them.
+    """
     n, n_outcomes = eta.shape
+    own = min(weights.shape[1] - 1, 1)
     per_unit = float(CELLS_PER_UNIT)
     for i in range(n):
         for j in range(n_outcomes):
@@ -122,7 +126,7 @@ def slopes(eta: Floats, signs: Signs, weights: Floats, tables: Lookup, link: int
                 slope = _polynomial(tables.slope, cell, 2.0 * (place - cell) - 1.0)
             else:
                 slope = _slope_outside(z, link)
-            out[i, j] = weights[i] * sign * slope
+            out[i, j] = weights[i, own * j] * sign * slope
 
 
 @kernel
@@ -131,6 +135,7 @@ def values_and_slopes(
 ) -> None:
     """Add Σ_i w log Ψ(±η) of each outcome to `out_values` (P,), and compute slopes as `slopes` does."""
     n, n_outcomes = eta.shape
+    own = min(weights.shape[1] - 1, 1)
     per_unit = float(CELLS_PER_UNIT)
     for i in range(n):
         for j in range(n_outcomes):
@@ -146,5 +151,5 @@ def values_and_slopes(
                 value = _value_outside(z, link)
                 slope = _slope_outside(z, link)
             # NaN stays NaN (it fails the test above and both forms below), so a diverged step can be detected.
-            out_values[j] += weights[i] * sign * sign * value
-            out[i, j] = weights[i] * sign * slope
+            out_values[j] += weights[i, own * j] * sign * sign * value
+            out[i, j] = weights[i, own * j] * sign * slope

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from coaltree.posterior.ensemble import TreePosterior
 from coaltree.regression.fit import ProbitFit
 from coaltree.regression.forest import Forest
 from coaltree.regression.kernel_ridge import Kernel
+from coaltree.regression.links import LINKS
 from coaltree.regression.penalised import Ridge
-from coaltree.regression.stacking import Stack
+from coaltree.regression.stacking import MODELS, Stack
 from coaltree.tree import Tree
+from coaltree.validation import check_choice, check_part
 
 KIND = "coaltree.CoalescentProbit"
 
@@ -70,16 +73,82 @@ def unpack_fit(arrays: Mapping[str, Any], texts: Mapping[str, Any]) -> ProbitFit
         outcome_names=names,
         info=texts["info"],
     )
-    n_chains, n_draws, n_outcomes, n_features = fit.coef_draws.shape
-    wanted = {
-        "intercept_draws": (n_chains, n_draws, n_outcomes),
-        "node_weights": (2 * n_outcomes - 1, n_outcomes),
-        "covariance": (n_features, n_features),
-    }
-    for name, shape in wanted.items():
-        if getattr(fit, name).shape != shape:
-            raise InputError(f"{name} must have shape {shape}, got {getattr(fit, name).shape}.")
+    _check_fit(fit)
     return fit
+
+
+def _check_fit(fit: ProbitFit) -> None:
+    """Raise ValueError unless the parts belong together."""
+    n_chains, n_draws, n_outcomes, n_features = check_part(fit.coef_draws, "coef_draws", (None,) * 4).shape
+    if 0 in (n_chains, n_draws, n_outcomes):
+        raise InputError(f"coef_draws must hold draws, got shape {fit.coef_draws.shape}.")
+    check_part(fit.intercept_draws, "intercept_draws", (n_chains, n_draws, n_outcomes))
+    check_part(fit.node_weights, "node_weights", (2 * n_outcomes - 1, n_outcomes))
+    check_part(fit.covariance, "covariance", (n_features, n_features))
+    for name, values in fit.trace.items():
+        check_part(values, f"trace of {name}", (n_chains, None), finite=False)
+    for name in ("r_hat", "bulk_ess"):
+        if not isinstance(fit.diagnostics[name], int | float):
+            raise InputError(f"{name} must be a number, got {fit.diagnostics[name]!r}.")
+    check_choice(fit.link, "link", LINKS)
+    trees = () if fit.tree is None or fit.posterior is None else (fit.tree, fit.posterior)
+    if any(each.n_leaves != n_outcomes for each in trees):
+        raise InputError(f"tree and posterior must have {n_outcomes} leaves, one per outcome.")
+    if fit.outcome_names is not None and len(fit.outcome_names) != n_outcomes:
+        raise InputError(f"there must be {n_outcomes} names of outcomes, got {len(fit.outcome_names)}.")
+
+
+def _check_stack(stack: Stack, n_outcomes: int, n_features: int) -> None:
+    """Likewise, and unless the forest's nodes lead to leaves."""
+    n_models, n_kept = len(MODELS), len(check_part(stack.kept, "kept", (None,), "i"))
+    if not n_kept or stack.kept.min() < 0 or stack.kept.max() >= n_outcomes or (np.diff(stack.kept) <= 0).any():
+        raise InputError(f"kept must be numbers of outcomes, 0 … {n_outcomes - 1} in order.")
+    n_shared = stack.fit.coef_draws.shape[3] - n_models
+    n_nodes, n_leaves = len(stack.forest.left), len(stack.forest.votes)
+    shapes: dict[str, tuple[int | None, ...]] = {
+        "centre": (n_models, n_kept),
+        "scale": (n_models,),
+        "loadings": (n_models * n_kept, n_shared),
+        "ridge.intercept": (n_kept,),
+        "ridge.coef": (n_kept, n_features),
+        "kernel.centre": (n_features,),
+        "kernel.inverse_width": (n_features,),
+        "kernel.rows": (None, n_features),
+        "kernel.weights": (len(stack.kernel.rows), n_kept),
+        "kernel.rates": (n_kept,),
+        "forest.threshold": (n_nodes,),
+        "forest.votes": (n_leaves, n_kept),
+        "forest.rates": (n_kept,),
+    }
+    for name, shape in shapes.items():
+        check_part(attrgetter(name)(stack), name, shape)
+    for rates in (stack.forest.rates, stack.kernel.rates):
+        if not ((rates > 0.0) & (rates < 1.0)).all():
+            raise InputError("rates must be between 0 and 1.")
+    if stack.fit.coef_draws.shape[2] != n_kept or not (stack.scale > 0.0).all():
+        raise InputError(f"the stack must have {n_kept} outcomes, and positive scales.")
+    for name in ("rates", *MODELS, "stack"):
+        check_part(stack.densities[name], f"density of {name}", (n_outcomes,), finite=False)
+    _check_nodes(stack.forest, n_features)
+
+
+def _check_nodes(forest: Forest, n_features: int) -> None:
+    """Every node is a leaf with votes, or has two later nodes below it; a kernel follows them without checks."""
+    n_nodes = len(forest.left)
+    for name in ("feature", "left", "right", "value"):
+        check_part(getattr(forest, name), f"forest.{name}", (n_nodes,), "i")
+    inner = (forest.left >= 0) | (forest.right >= 0)
+    below = np.stack([forest.left, forest.right])[:, inner]
+    ranges = {
+        "roots": (check_part(forest.roots, "forest.roots", (None,), "i"), n_nodes),
+        "value": (forest.value[~inner], len(forest.votes)),
+        "feature": (forest.feature[inner], n_features),
+    }
+    for name, (numbers, end) in ranges.items():
+        if ((numbers < 0) | (numbers >= end)).any():
+            raise InputError(f"forest.{name} must be from 0 to {end - 1}.")
+    if not forest.roots.size or (below <= np.flatnonzero(inner)).any() or (below >= n_nodes).any():
+        raise InputError("nodes of the forest must come before those below them.")
 
 
 def pack_stack(stack: Stack) -> tuple[Arrays, dict[str, Any]]:
@@ -126,9 +195,9 @@ def write_model(path: str | os.PathLike[str], fit: ProbitFit, stack: Stack | Non
 def read_model(path: str | os.PathLike[str]) -> tuple[ProbitFit, Stack | None, dict[str, Any]]:
     """Read what `write_model` wrote; ValueError if the file is truncated, altered or not a model."""
     contents = storage.read(path, KIND)
-    try:
+    with storage.decoding(path, "regression"):
         fit = unpack_fit(_under("linear/", contents), contents["linear"])
         stack = None if "stack" not in contents else unpack_stack(_under("stack/", contents), contents["stack"])
+        if stack is not None:
+            _check_stack(stack, *fit.coef_draws.shape[2:])
         return fit, stack, contents["settings"]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{os.fspath(path)} does not hold a valid regression: {error}") from error

@@ -3,7 +3,7 @@ r"""Penalised regression of binary outcomes.
 **One outcome, few features** (`fit_coefficients`), by Newton's method: maximum likelihood, ridge, lasso and elastic net
 in one solver. The objective is the mean loss plus the penalty,
 
-    f(θ) = (1/N) Σ_i −log F(s_i η_i) + λ Σ_{k ≥ 1} [ α |θ_k| + ½ (1 − α) θ_k² ],   η = X θ,  s = 2y − 1,
+    f(θ) = Σ_i −w_i log F(s_i η_i) / Σ_i w_i + λ Σ_{k ≥ 1} [ α |θ_k| + ½ (1 − α) θ_k² ],   η = X θ,  s = 2y − 1,
 
 with F the logistic or the normal distribution function and θ_0 the intercept, which is unpenalised. Features are few
 and rows many, so every Newton step reduces the rows to one (K+1, K+1) matrix, and the step itself, with or without the
@@ -26,6 +26,7 @@ from scipy.special import expit, log_expit, log_ndtr, logit, ndtri
 
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import kernel
+from coaltree.regression.likelihood import as_columns, row_weights
 from coaltree.regression.preparation import scale_features
 
 Link = Literal["logit", "probit"]
@@ -46,10 +47,10 @@ _RIDGE_L1_RATIO = 1e-2  # stands for 0 when the largest penalty is set: ridge ha
 _N_WORSE = 5  # the path ends after this many penalties in a row without an improvement
 
 
-def mean_loss(y: Floats, eta: Floats, link: Link) -> float:
-    """Mean of −log F(s η), the log loss in nats."""
+def mean_loss(y: Floats, eta: Floats, link: Link, weights: Floats | None = None) -> float:
+    """Weighted mean of −log F(s η), the log loss in nats."""
     margin = (2.0 * y - 1.0) * eta
-    return -float(np.mean(log_expit(margin) if link == "logit" else log_ndtr(margin)))
+    return -float(np.average(log_expit(margin) if link == "logit" else log_ndtr(margin), weights=weights))
 
 
 def _derivatives(y: Floats, eta: Floats, link: Link) -> tuple[Floats, Floats]:
@@ -71,27 +72,29 @@ def fit_coefficients(
     link: Link = "logit",
     start: Floats | None = None,
     tolerance: float = _PRECISE,
+    weights: Floats | None = None,
 ) -> Floats:
     """Minimise f by (proximal) Newton steps with halving; return θ (K+1,).
 
     `X` (N, K+1) has a first column of ones, as from `Scaling.apply`; `y` (N,) holds zeros and ones, both present.
     """
+    share = np.full(len(y), 1.0 / len(y)) if weights is None else weights / weights.sum()
     l1, l2 = penalty * l1_ratio, penalty * (1.0 - l1_ratio)
     theta = np.zeros(X.shape[1]) if start is None else start.copy()
     if start is None:
-        theta[0] = base_rate_predictor(y, link)
+        theta[0] = base_rate_predictor(float(share @ y), link)
     ridge = np.full(len(theta), l2)
     ridge[0] = 0.0
 
     def objective(theta: Floats, eta: Floats) -> float:
-        return mean_loss(y, eta, link) + 0.5 * float(ridge @ theta**2) + l1 * float(np.abs(theta[1:]).sum())
+        return mean_loss(y, eta, link, share) + 0.5 * float(ridge @ theta**2) + l1 * float(np.abs(theta[1:]).sum())
 
     eta = X @ theta
     value = objective(theta, eta)
     for _ in range(_MAX_STEPS):
         first, second = _derivatives(y, eta, link)
-        gradient = X.T @ first / len(y)
-        hessian = (X * second[:, None]).T @ X / len(y)
+        gradient = X.T @ (share * first)
+        hessian = (X * (share * second)[:, None]).T @ X
         if l1 == 0.0:
             step = -np.linalg.solve(hessian + np.diag(ridge) + _ROUNDING * np.eye(len(theta)), gradient + ridge * theta)
         else:
@@ -110,9 +113,8 @@ def fit_coefficients(
     return theta
 
 
-def base_rate_predictor(y: Floats, link: Link) -> float:
-    """Linear predictor of the mean of y."""
-    rate = float(np.mean(y))
+def base_rate_predictor(rate: float, link: Link) -> float:
+    """Linear predictor of a rate."""
     return float(logit(rate) if link == "logit" else ndtri(rate))
 
 
@@ -145,32 +147,36 @@ def descend(
             break
 
 
-def penalties(X: Floats, y: Floats, l1_ratio: float) -> Floats:
+def penalties(X: Floats, y: Floats, weights: Floats, l1_ratio: float) -> Floats:
     """Grid of λ from the smallest that zeroes every coefficient, downwards."""
-    largest = float(np.abs(X[:, 1:].T @ (y - y.mean())).max()) / len(y) if X.shape[1] > 1 else 0.0
+    share = weights / weights.sum()
+    largest = float(np.abs(X[:, 1:].T @ (share * (y - share @ y))).max()) if X.shape[1] > 1 else 0.0
     top = max(largest, 1e-8) / max(l1_ratio, _RIDGE_L1_RATIO)
     span = _SMALLEST_RATIO * (_RIDGE_L1_RATIO if l1_ratio < _RIDGE_L1_RATIO else 1.0)
     return np.geomspace(top, span * top, _N_PENALTIES)
 
 
-def choose_penalty(X: Floats, y: Floats, l1_ratios: tuple[float, ...], folds: Ints) -> tuple[float, float, float]:
+def choose_penalty(
+    X: Floats, y: Floats, weights: Floats, l1_ratios: tuple[float, ...], folds: Ints
+) -> tuple[float, float, float]:
     """Penalty λ and l1_ratio with the lowest held-out log loss of the logistic regression, and that loss.
 
     `X` (N, K+1) as in `fit_coefficients`; `folds` (N,) numbers the held-out parts. Every part is fitted down the same
     path of penalties, each fit starting from the last; the path ends when the loss no longer falls.
     """
-    parts = [(X[folds != f], y[folds != f], X[folds == f], y[folds == f]) for f in np.unique(folds)]
+    held = [folds == f for f in np.unique(folds)]
+    parts = [(X[~out], y[~out], weights[~out], X[out], y[out], weights[out]) for out in held]
     best = (np.inf, 0.0, 0.0)
     for l1_ratio in l1_ratios:
         thetas: list[Floats | None] = [None] * len(parts)
         lowest, n_worse = np.inf, 0
-        for penalty in penalties(X, y, l1_ratio):
+        for penalty in penalties(X, y, weights, l1_ratio):
             total = 0.0
-            for i, (X_in, y_in, X_out, y_out) in enumerate(parts):
-                theta = fit_coefficients(X_in, y_in, penalty, l1_ratio, start=thetas[i], tolerance=_ROUGH)
+            for i, (X_in, y_in, w_in, X_out, y_out, w_out) in enumerate(parts):
+                theta = fit_coefficients(X_in, y_in, penalty, l1_ratio, "logit", thetas[i], _ROUGH, w_in)
                 thetas[i] = theta
-                total += len(y_out) * mean_loss(y_out, X_out @ theta, "logit")
-            loss = total / len(y)
+                total += w_out.sum() * mean_loss(y_out, X_out @ theta, "logit", w_out)
+            loss = total / weights.sum()
             best = min(best, (loss, float(penalty), l1_ratio))
             # Equal losses do not count: at the top of the path absolute values still zero every coefficient.
             n_worse = n_worse + 1 if loss > lowest + 1e-9 else 0
@@ -207,11 +213,12 @@ def ridge_path(X: Floats, Y: Floats, weights: Floats, rates: Floats) -> list[Rid
 
 
 def _path(X: Floats, Y: Floats, weights: Floats, rates: Floats, power: float) -> list[Ridge]:
-    share = weights / weights.sum()
-    scaling = scale_features(X, weights)
+    cases = row_weights(weights)
+    share = cases / cases.sum()
+    scaling = scale_features(X, cases)
     centre, width = scaling.centre, np.where(scaling.varying, scaling.width, np.inf) ** power
     rows = (X - centre) / width
-    root = np.sqrt(weights)[:, None]
+    root = np.sqrt(cases)[:, None]
     if rows.shape[1] <= len(rows):
         d, axes = np.linalg.eigh((rows * root).T @ (rows * root))
         keep = d > 1e-9 * max(d[-1], 1e-300)
@@ -222,7 +229,7 @@ def _path(X: Floats, Y: Floats, weights: Floats, rates: Floats, power: float) ->
         d = d[keep]
         axes = (rows * root).T @ left[:, keep] / np.sqrt(d)
     turned = rows @ axes
-    known = np.where(np.isnan(Y), 0.0, weights[:, None])
+    known = np.where(np.isnan(Y), 0.0, as_columns(weights))
     labels = np.where(np.isnan(Y), 0.0, Y)
     theta, mu = np.zeros((Y.shape[1], len(d))), logit(rates)
     total, path = np.maximum(known.sum(axis=0), 1e-12), []
@@ -256,14 +263,17 @@ def _path(X: Floats, Y: Floats, weights: Floats, rates: Floats, power: float) ->
 
 
 def crossfit_ridge(X: Floats, Y: Floats, weights: Floats, rates: Floats, folds: Ints) -> tuple[Ridge, Floats]:
-    """Choose every outcome's penalty by held-out loss; return the model and the held-out logits."""
+    """Choose every outcome's penalty by held-out loss; return the model and the held-out logits.
+
+    Weights are of rows (N,) or of labels (N, P).
+    """
     held = np.empty((len(POWERS) * len(VARIANCES), *Y.shape))
     for fold in range(int(folds.max()) + 1):
         out = folds == fold
         for k, model in enumerate(ridge_path(X[~out], Y[~out], weights[~out], rates)):
             held[k, out] = model.logits(X[out])
     labels = np.where(np.isnan(Y), 0.0, 2.0 * Y - 1.0)
-    loss = (np.logaddexp(0.0, -labels * held) * np.abs(labels) * weights[:, None]).sum(axis=1)
+    loss = (np.logaddexp(0.0, -labels * held) * np.abs(labels) * as_columns(weights)).sum(axis=1)
     best = np.argmin(loss, axis=0)
     path, outcomes = ridge_path(X, Y, weights, rates), np.arange(Y.shape[1])
     intercept = np.array([path[k].intercept[j] for j, k in enumerate(best)])

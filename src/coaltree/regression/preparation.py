@@ -11,7 +11,7 @@ import numpy as np
 from coaltree._arrays import Bools, Floats
 from coaltree.errors import InputError
 from coaltree.regression.encoding import as_outcomes
-from coaltree.regression.likelihood import BLOCK, Likelihood, SparseLikelihood
+from coaltree.regression.likelihood import BLOCK, Likelihood, SparseLikelihood, as_columns, row_weights
 
 # With a full Φ every iteration factorises a matrix of up to this size; a larger one would take seconds.
 LARGEST = 5000
@@ -85,20 +85,29 @@ def as_features(X: Any) -> Any:
     return array
 
 
-def as_weights(sample_weight: Any, n: int) -> Floats:
-    """Return case weights (N,), ones by default."""
+def as_weights(sample_weight: Any, shape: tuple[int, ...]) -> Floats:
+    """Return the weights of labels of a shape (N, P): (N,), by default ones, or (N, P)."""
+    n = shape[0]
     if sample_weight is None:
         return np.ones(n)
     weights = np.ascontiguousarray(sample_weight, dtype=np.float64)
     if weights.ndim == 0:
         weights = np.full(n, float(weights))
-    if weights.shape != (n,):
-        raise InputError(f"sample_weight must be one number per row of X ({n}), got shape {weights.shape}.")
+    if weights.shape not in ((n,), shape):
+        raise InputError(
+            f"sample_weight must be one number per row of X ({n}) or per label {shape}, got shape {weights.shape}."
+        )
     if not np.all(np.isfinite(weights)) or np.any(weights < 0):
         raise InputError("sample_weight must be finite and not negative.")
     if not np.any(weights > 0):
         raise InputError("sample_weight must have a positive entry: all weights are zero.")
     return weights
+
+
+def smoothed_rates(labels: Floats, weights: Floats) -> Floats:
+    """Weighted share of ones of each outcome, (P,), with half a one and half a zero more."""
+    known = np.where(np.isnan(labels), 0.0, as_columns(weights))
+    return np.asarray((np.nansum(known * labels, axis=0) + 0.5) / (known.sum(axis=0) + 1.0))
 
 
 def scale_features(X: Any, weights: Floats) -> Scaling:
@@ -138,8 +147,9 @@ def prepare(
     features, labels = as_features(X), as_outcomes(Y, names)[0]
     if features.shape[0] != len(labels):
         raise InputError(f"X and Y must have as many rows: {features.shape[0]} and {len(labels)}.")
-    weights = as_weights(sample_weight, len(labels))
-    counted = weights > 0
+    weights = as_weights(sample_weight, labels.shape)
+    labels = np.where(as_columns(weights) > 0, labels, np.nan)
+    counted = row_weights(weights) > 0
     features, labels, weights = features[counted], labels[counted], weights[counted]
     present = ~np.isnan(labels)
     ones, zeros = (labels == 1).sum(axis=0), (labels == 0).sum(axis=0)
@@ -148,8 +158,7 @@ def prepare(
         raise InputError(
             "Y has no outcome with both classes, so there is nothing to fit: every column is all 0, all 1 or missing."
         )
-    events = weights @ np.where(present, labels, 0.0)
-    rates = (events + 0.5) / (weights @ present + 1.0)
+    rates = smoothed_rates(labels, weights)
     if not fitted.all():
         alone = [names[j] if names else str(j) for j in np.flatnonzero(~fitted)]
         warnings.warn(
@@ -162,7 +171,7 @@ def prepare(
     if wide is None:
         wide = choose_wide(features.shape[1], labels.shape[1])
     features = features if wide else dense(features)
-    scaling = scale_features(features, weights)
+    scaling = scale_features(features, row_weights(weights))
     if not scaling.varying.any():
         raise InputError("X must have a column that varies: every one is constant.")
     if wide and hasattr(features, "tocsr"):

@@ -16,13 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from coaltree import storage
+from coaltree.errors import InputError
 from coaltree.inference.learning import running
 from coaltree.inference.learning.chain import Unknowns
-from coaltree.regression.chain import Chain, Moving, Settings, WideChain
+from coaltree.regression.chain import MOST_STEPS, Chain, Moving, Settings, WideChain
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.moves.coefficients import Point
 from coaltree.regression.prior import Hyper, Prior
 from coaltree.tree import Tree
+from coaltree.validation import check_count, check_part
 
 KIND = "coaltree.ProbitRun"
 
@@ -69,8 +71,7 @@ def write_checkpoint(path: str | os.PathLike[str], chains: list[Chain], key: str
 
 def read_checkpoint(path: str | os.PathLike[str], chains: list[Chain], key: str) -> None:
     """Bring fresh `chains` to the state in the file; ValueError if it is damaged or from another run."""
-    for chain, (arrays, header) in zip(chains, storage.read_chains(path, key, KIND), strict=True):
-        _unpack(chain, arrays, header)
+    storage.read_chains(path, key, KIND, chains, _unpack)
 
 
 def _pack(chain: Chain) -> tuple[Arrays, dict[str, Any]]:
@@ -96,15 +97,49 @@ def _pack(chain: Chain) -> tuple[Arrays, dict[str, Any]]:
     return arrays, header
 
 
+def _check(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
+    """Raise ValueError unless the parts are those of this chain after `n_done` iterations."""
+    n_outcomes, n_features, wide = chain.likelihood.n_outcomes, chain.likelihood.n_features, chain.prior.wide
+    n_done, several = check_count(header["n_done"], "n_done", at_least=1), n_outcomes > 1
+    check_count(header["n_summed"], "n_summed", at_least=0)
+    if check_count(header["n_steps"], "n_steps", at_least=1) > MOST_STEPS:
+        raise InputError(f"n_steps must be at most {MOST_STEPS}, got {header['n_steps']}.")
+    theta, numbers = (n_outcomes, n_features + 1), (n_features,)
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("theta", "gradient", "theta_sum", "pilot"), theta)
+    shapes |= {"values": (n_outcomes,), "numbers": (2,), "precision_sum": chain.precision_sum.shape}
+    shapes |= {"leaf_noise": (n_outcomes,), "times": (n_outcomes - 1,)} if several else {}
+    shapes |= {"widths": numbers} if wide else {}
+    n_draws = max(n_done - chain.settings.burn_in, 0) // chain.settings.thin
+    if n_draws:
+        shapes |= {
+            "draws.theta": (n_draws, *theta),
+            "draws.spread": (n_draws, *(numbers if wide and not several else ())),
+        }
+    if n_draws and several:
+        check_part(arrays["draws.children"], "draws.children", (n_draws, n_outcomes - 1, 2), "i")
+        shapes |= {"draws.times": (n_draws, n_outcomes - 1), "draws.leaf_noise": (n_draws,)}
+    for name, shape in shapes.items():
+        check_part(arrays[name], name, shape)
+    for name in chain.trace:
+        check_part(arrays[f"trace.{name}"], f"trace.{name}", (n_done,), finite=several)
+    positive = [arrays["numbers"][:1], *(arrays[name] for name in ("widths", "leaf_noise") if name in shapes)]
+    if not all((part > 0.0).all() for part in positive) or (wide and not header["df"] > 0.0):
+        raise InputError("spread, widths, leaf_noise and df must be positive.")
+    if several and n_draws:
+        for children, times in zip(arrays["draws.children"], arrays["draws.times"], strict=True):
+            Tree(children, times)
+
+
 def _unpack(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
     chain.rng.bit_generator.state = header["generator"]
-    if not header["begun"]:
+    if header["begun"] is False:
         return
+    _check(chain, arrays, header)
     chain.draws = {name: list(arrays[f"draws.{name}"]) for name in chain.draws}
     chain.trace = {name: arrays[f"trace.{name}"].tolist() for name in chain.trace}
     chain.precision_sum = arrays["precision_sum"]
     likelihood, unknowns = chain.likelihood, None
-    if "children" in arrays:
+    if likelihood.n_outcomes > 1:
         values = storage.below(arrays, "covariance.")
         unknowns = Unknowns(
             Tree(arrays["children"], arrays["times"]),

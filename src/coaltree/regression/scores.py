@@ -1,7 +1,8 @@
 """Scores of predictions of a binary outcome: discrimination, accuracy of probabilities, calibration.
 
 Every function takes labels `y` (N,) of 0, 1 or NaN (no label: the row is left out) and returns NaN where the remaining
-labels do not include both classes.
+labels do not include both classes. `sample_weight` (N,) counts rows more than once or in part: labels that stand for
+others, whose own are not known, weigh more.
 """
 
 from __future__ import annotations
@@ -56,18 +57,20 @@ def auroc_of_resamples(
     last: Bools,
     closing: Bools,
     counts: npt.NDArray[np.uint16],
+    weights: Floats,
     out: Floats,
 ) -> None:
     """Area under the ROC curve of B weighted resamples, `out` (B,), in one pass over the sorted rows for each.
 
-    `counts` (B, N) gives how often a resample contains a row. The area is the share of pairs (event, non-event) of the
-    same group in which the event has the higher score, ties counting one half.
+    `counts` (B, N) gives how often a resample contains a row, and `weights` (N,) how much it counts each time. The area
+    is the share of pairs (event, non-event) of the same group in which the event has the higher score, ties counting
+    one half.
     """
     for b in range(len(counts)):
         concordant, pairs = 0.0, 0.0
         below, events, tied_events, tied_others = 0.0, 0.0, 0.0, 0.0
         for i in range(len(rows)):
-            count = float(counts[b, rows[i]])
+            count = counts[b, rows[i]] * weights[rows[i]]
             if event[i]:
                 tied_events += count
             else:
@@ -83,18 +86,20 @@ def auroc_of_resamples(
         out[b] = concordant / pairs if pairs > 0.0 else np.nan
 
 
-def auroc(y: npt.ArrayLike, score: npt.ArrayLike, groups: npt.ArrayLike | None = None) -> float:
+def auroc(
+    y: npt.ArrayLike,
+    score: npt.ArrayLike,
+    groups: npt.ArrayLike | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
     """Area under the ROC curve: how often an event has a higher score than a non-event, ties counting one half.
 
     With `groups` (N,), such as the folds of a cross-validation, only rows of the same group are compared. Scores of
     different folds come from different models: held-out events lower the rate of their own training set, which
     biases a comparison across folds against rare outcomes.
     """
-    ranking = rank(y, score, groups)
-    out = np.empty(1)
-    n_rows = len(np.asarray(y))
-    auroc_of_resamples(*ranking, np.ones((1, n_rows), dtype=np.uint16), out)
-    return float(out[0])
+    once = np.ones((1, len(np.asarray(y))), dtype=np.uint16)
+    return float(bootstrap_auroc(y, score, groups, counts=once, sample_weight=sample_weight)[0])
 
 
 def resample_counts(n_rows: int, n_resamples: int, random_state: RandomState = 0) -> npt.NDArray[np.uint16]:
@@ -113,6 +118,7 @@ def bootstrap_auroc(
     n_resamples: int = 1000,
     random_state: RandomState = 0,
     counts: npt.NDArray[np.uint16] | None = None,
+    sample_weight: npt.ArrayLike | None = None,
 ) -> Floats:
     """Area under the ROC curve of bootstrap resamples of the rows, (B,); NaN for resamples with one class.
 
@@ -122,7 +128,7 @@ def bootstrap_auroc(
     if counts is None:
         counts = resample_counts(len(np.asarray(y)), n_resamples, random_state)
     out = np.empty(len(counts))
-    auroc_of_resamples(*ranking, counts, out)
+    auroc_of_resamples(*ranking, counts, _weights(sample_weight, len(np.asarray(y))), out)
     return out
 
 
@@ -138,41 +144,52 @@ def interval(resamples: Floats, level: float = 0.95) -> tuple[float, float]:
 # ---- probabilities
 
 
-def _labelled(y: npt.ArrayLike, probability: npt.ArrayLike) -> tuple[Floats, Floats]:
+def _weights(sample_weight: npt.ArrayLike | None, n: int) -> Floats:
+    weights = np.ones(n) if sample_weight is None else np.ascontiguousarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n,):
+        raise InputError(f"sample_weight must have one entry per label, ({n},), got {weights.shape}.")
+    return weights
+
+
+def _labelled(
+    y: npt.ArrayLike, probability: npt.ArrayLike, sample_weight: npt.ArrayLike | None
+) -> tuple[Floats, Floats, Floats]:
+    """Labels, probabilities and weights of the rows that have a label and a positive weight."""
     labels, p = np.asarray(y, dtype=np.float64), np.asarray(probability, dtype=np.float64)
-    known = ~np.isnan(labels)
-    return labels[known], p[known]
+    weights = _weights(sample_weight, len(labels))
+    known = ~np.isnan(labels) & (weights > 0.0)
+    return labels[known], p[known], weights[known]
 
 
 def _one_class(labels: Floats) -> bool:
     return len(labels) == 0 or bool(labels.min() == labels.max())
 
 
-def auprc(y: npt.ArrayLike, score: npt.ArrayLike) -> float:
+def auprc(y: npt.ArrayLike, score: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
     """Average precision: Σ precision × increase of recall, over the distinct scores from the highest down."""
-    labels, values = _labelled(y, score)
+    labels, values, weights = _labelled(y, score, sample_weight)
     if _one_class(labels):
         return float("nan")
     order = np.argsort(-values, kind="stable")
-    hits = np.cumsum(labels[order])
+    hits, taken = np.cumsum((weights * labels)[order]), np.cumsum(weights[order])
     ends = np.flatnonzero(np.append(np.diff(values[order]) != 0.0, True))
-    precision, recall = hits[ends] / (ends + 1.0), hits[ends] / hits[-1]
+    precision, recall = hits[ends] / taken[ends], hits[ends] / hits[-1]
     return float(np.sum(precision * np.diff(recall, prepend=0.0)))
 
 
-def brier(y: npt.ArrayLike, probability: npt.ArrayLike) -> float:
+def brier(y: npt.ArrayLike, probability: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
     """Mean squared difference between probability and label."""
-    labels, p = _labelled(y, probability)
-    return float("nan") if _one_class(labels) else float(np.mean((p - labels) ** 2))
+    labels, p, weights = _labelled(y, probability, sample_weight)
+    return float("nan") if _one_class(labels) else float(np.average((p - labels) ** 2, weights=weights))
 
 
-def log_loss(y: npt.ArrayLike, probability: npt.ArrayLike) -> float:
+def log_loss(y: npt.ArrayLike, probability: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
     """Mean negative log probability of the labels, in nats; probabilities are kept 1e-12 away from 0 and 1."""
-    labels, p = _labelled(y, probability)
+    labels, p, weights = _labelled(y, probability, sample_weight)
     if _one_class(labels):
         return float("nan")
     p = np.clip(p, _SMALLEST_PROBABILITY, 1.0 - _SMALLEST_PROBABILITY)
-    return -float(np.mean(np.log(np.where(labels == 1.0, p, 1.0 - p))))
+    return -float(np.average(np.log(np.where(labels == 1.0, p, 1.0 - p)), weights=weights))
 
 
 class Calibration(NamedTuple):
@@ -182,19 +199,21 @@ class Calibration(NamedTuple):
     slope: float  # coefficient of the log odds in the best fit; below 1: predictions are too extreme
 
 
-def calibration(y: npt.ArrayLike, probability: npt.ArrayLike) -> Calibration:
+def calibration(
+    y: npt.ArrayLike, probability: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None
+) -> Calibration:
     """Calibration intercept (in the large) and slope; the slope is NaN if all predictions are equal."""
-    labels, p = _labelled(y, probability)
+    labels, p, weights = _labelled(y, probability, sample_weight)
     if _one_class(labels):
         return Calibration(float("nan"), float("nan"))
     odds = logit(np.clip(p, _SMALLEST_PROBABILITY, 1.0 - _SMALLEST_PROBABILITY))
-    shift = brentq(lambda a: float(np.sum(expit(a + odds) - labels)), -_WIDEST_SHIFT, _WIDEST_SHIFT)
+    shift = brentq(lambda a: float(weights @ (expit(a + odds) - labels)), -_WIDEST_SHIFT, _WIDEST_SHIFT)
     spread = float(odds.std())
     if spread < 1e-9:
         return Calibration(float(shift), float("nan"))
     standard = np.column_stack([np.ones(len(odds)), (odds - odds.mean()) / spread])
     # A vanishing ridge keeps the slope finite when the predictions separate the classes.
-    theta = fit_coefficients(standard, labels, 1e-6 / len(labels), 0.0)
+    theta = fit_coefficients(standard, labels, 1e-6 / len(labels), 0.0, weights=weights)
     return Calibration(float(shift), float(theta[1] / spread))
 
 
@@ -205,30 +224,41 @@ class CalibrationTable(NamedTuple):
     n_events: Ints
     predicted: Floats  # mean probability
     observed: Floats  # share of events
+    effective: Floats  # labels that would say as much if all had one weight, (Σw)²/Σw²
     low: Floats  # Wilson interval of the share of events
     high: Floats
 
 
 def calibration_table(
-    y: npt.ArrayLike, probability: npt.ArrayLike, n_bins: int = 10, level: float = 0.95
+    y: npt.ArrayLike,
+    probability: npt.ArrayLike,
+    n_bins: int = 10,
+    level: float = 0.95,
+    sample_weight: npt.ArrayLike | None = None,
 ) -> CalibrationTable:
     """Group rows by predicted probability (deciles by default); equal predictions stay together."""
-    from scipy.special import ndtri
-
-    labels, p = _labelled(y, probability)
+    labels, p, weights = _labelled(y, probability, sample_weight)
     edges = np.unique(np.quantile(p, np.linspace(0.0, 1.0, n_bins + 1)[1:-1])) if len(p) else np.empty(0)
     bins = np.searchsorted(edges, p, side="left")
     _, place = np.unique(bins, return_inverse=True)
-    n = np.bincount(place)
-    events = np.bincount(place, weights=labels)
-    observed, z = events / n, float(ndtri(0.5 + 0.5 * level))
-    middle = (observed + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * np.sqrt(observed * (1 - observed) / n + z**2 / (4 * n**2))
+    total = np.bincount(place, weights=weights)
+    observed = np.bincount(place, weights=weights * labels) / total
+    effective = total**2 / np.bincount(place, weights=weights**2)
     return CalibrationTable(
-        n.astype(np.int64),
-        events.astype(np.int64),
-        np.bincount(place, weights=p) / n,
+        np.bincount(place).astype(np.int64),
+        np.bincount(place, weights=labels).astype(np.int64),
+        np.bincount(place, weights=weights * p) / total,
         observed,
-        middle - half,
-        middle + half,
+        effective,
+        *wilson(observed, effective, level),
     )
+
+
+def wilson(share: Floats, n: Floats, level: float = 0.95) -> tuple[Floats, Floats]:
+    """Wilson's interval of shares of n."""
+    from scipy.special import ndtri
+
+    z = float(ndtri(0.5 + 0.5 * level))
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return middle - half, middle + half

@@ -30,9 +30,9 @@ from coaltree.regression.fit import N_PREDICTIVE, Options, ProbitFit, fit_prepar
 from coaltree.regression.folds import stratified_folds
 from coaltree.regression.forest import Forest, grow_forest, log_odds
 from coaltree.regression.kernel_ridge import Kernel, fit_kernel
-from coaltree.regression.likelihood import OwnLikelihood
+from coaltree.regression.likelihood import OwnLikelihood, as_columns, row_weights
 from coaltree.regression.penalised import Ridge, crossfit_ridge
-from coaltree.regression.preparation import Prepared, Scaling
+from coaltree.regression.preparation import Prepared, Scaling, smoothed_rates
 
 Fit = Callable[[Any, Floats, Floats], ProbitFit]
 
@@ -124,7 +124,7 @@ def _predictor(shared: Floats, own: Floats, coef: Floats, intercept: Floats) -> 
 def learn_stack(
     X: Floats, Y: Floats, weights: Floats, fit_linear: Fit, options: Options, random_state: Any, n_jobs: int | None
 ) -> Stack:
-    """Learn everything but the linear model itself from features (N, K), labels (N, P) of 0, 1, NaN and weights (N,).
+    """Learn everything but the linear model itself from features (N, K), labels (N, P) of 0, 1, NaN and weights.
 
     `fit_linear(X, Y, weights)` fits the linear model to a part of the rows.
     """
@@ -134,18 +134,19 @@ def learn_stack(
     kept = np.flatnonzero((ones > 0) & (zeros > 0))
     n_outcomes, Y = Y.shape[1], np.ascontiguousarray(Y[:, kept])
     known = known[:, kept]
-    rates = (weights @ np.where(known, Y, 0.0) + 0.5) / (weights @ known + 1.0)
+    weights = weights if weights.ndim == 1 else np.ascontiguousarray(weights[:, kept])
+    cases, rates = row_weights(weights), smoothed_rates(Y, weights)
     folds = stratified_folds(Y, min(N_FOLDS, len(Y)), rng)
-    forest, votes = grow_forest(X, Y, weights, rates, int(rng.integers(2**31)))
+    forest, votes = grow_forest(X, Y, cases, rates, int(rng.integers(2**31)))
     ridge, logits = crossfit_ridge(X, Y, weights, rates, folds)
-    kernel, expected = fit_kernel(X, Y, weights, rates, rng)
+    kernel, expected = fit_kernel(X, Y, cases, rates, rng)
     linear = np.empty_like(Y)
     for fold in range(int(folds.max()) + 1):
         out = folds == fold
         linear[out] = fit_linear(X[~out], Y[~out], weights[~out]).predict_proba(X[out])
     models = np.stack([log_odds(votes, rates), logits, log_odds(expected, rates), _odds(linear)])
     clipped = np.clip(models, -FURTHEST, FURTHEST)
-    share = weights / weights.sum()
+    share = cases / cases.sum()
     centre = np.einsum("i,cij->cj", share, clipped)
     own = clipped - centre[:, None]
     scale = np.maximum(np.sqrt(np.einsum("i,cij->c", share, own**2) / len(kept)), 1e-6)
@@ -183,7 +184,7 @@ def _principal(table: Floats, n_components: int) -> Floats:
 def _density(Y: Floats, odds: Floats, weights: Floats) -> Floats:
     """Log density of labels given log odds, summed over rows, (P,)."""
     signs = np.where(np.isnan(Y), 0.0, 2.0 * Y - 1.0)
-    return np.asarray(-(np.logaddexp(0.0, -signs * odds) * np.abs(signs)).T @ weights)
+    return np.asarray(-(np.logaddexp(0.0, -signs * odds) * np.abs(signs) * as_columns(weights)).sum(axis=0))
 
 
 def _left_out(fit: ProbitFit, shared: Floats, own: Floats, signs: links.Signs, weights: Floats) -> Floats:
@@ -201,4 +202,4 @@ def _left_out(fit: ProbitFit, shared: Floats, own: Floats, signs: links.Signs, w
     log_w = -values
     log_w = np.minimum(log_w, logsumexp(log_w, axis=0) - 0.5 * np.log(len(drawn)))
     left_out = logsumexp(log_w + values, axis=0) - logsumexp(log_w, axis=0)
-    return np.asarray((left_out * np.abs(signs)).T @ weights)
+    return np.asarray((left_out * np.abs(signs) * as_columns(weights)).sum(axis=0))

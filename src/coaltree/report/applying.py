@@ -10,7 +10,7 @@ from coaltree.records.config import PROBIT
 from coaltree.records.review import WHY_WITHHELD, calibration_rows, summary_rows, withheld
 from coaltree.report.blocks import facts, note, table, text
 from coaltree.report.page import Page
-from coaltree.report.records import CARD_LIMITS, model_card, window_text
+from coaltree.report.records import CARD_LIMITS, leaving_text, model_card, window_text
 from coaltree.report.review import (
     CALIBRATION,
     draw_review,
@@ -72,7 +72,8 @@ def write_application(found: Application, figures: dict[str, Figure], path: str 
         text(
             f"{window_text(found.model.rule)} Cohort, outcomes, codes and factors are those of the model; nothing was "
             "fitted to these records. Subjects whose horizon is not over have undefined labels and are scored all the "
-            "same. Probabilities of subjects are in a private file, not here."
+            "same. Probabilities of subjects are in a private file, not here.",
+            leaving_text(found.model.rule, found.model.info.get("censoring", "drop")),
         ),
     )
     page.write(path)

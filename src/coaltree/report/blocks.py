@@ -71,6 +71,7 @@ def table(
     columns: Sequence[str] | None = None,
     formats: Mapping[str, str] | None = None,
     sortable: bool = True,
+    stacked: bool = False,
 ) -> Block:
     """A table with a caption, which readers can sort by any column.
 
@@ -86,17 +87,22 @@ def table(
         Format of the numbers of a column, for example ".2f" or ".0%"; four significant digits by default.
     sortable : bool
         Whether the headers are buttons that sort.
+    stacked : bool
+        Whether each row becomes a list of names and values on a narrow screen, rather than a table that scrolls.
     """
     columns = list(rows[0]) if columns is None and rows else list(columns or ())
     formats = formats or {}
     numeric = {name: all(_sort_key(row.get(name)) is not None for row in rows) for name in columns}
     head = "".join(_header(name, numeric[name], sortable and len(rows) > 1) for name in columns)
     body = "".join(
-        "<tr>" + "".join(_cell(row.get(name), formats.get(name), numeric[name]) for name in columns) + "</tr>"
+        "<tr>"
+        + "".join(_cell(row.get(name), formats.get(name), numeric[name], name if stacked else None) for name in columns)
+        + "</tr>"
         for row in rows
     )
+    kind = ' class="stack"' if stacked else ""
     return Block(
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table{kind}>'
         f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
@@ -209,10 +215,11 @@ def _header(name: str, numeric: bool, sortable: bool) -> str:
     return f'<th scope="col" aria-sort="none"{kind}><button type="button" class="sort">{escape(name)}</button></th>'
 
 
-def _cell(value: Any, spec: str | None, numeric: bool) -> str:
+def _cell(value: Any, spec: str | None, numeric: bool, label: str | None) -> str:
+    named = "" if label is None else f' data-label="{escape(label)}"'
     if numeric:
-        return f'<td class="number" data-value="{_sort_key(value)}">{escape(shown(value, spec))}</td>'
-    return f"<td>{escape(shown(value, spec))}</td>"
+        return f'<td class="number" data-value="{_sort_key(value)}"{named}>{escape(shown(value, spec))}</td>'
+    return f"<td{named}>{escape(shown(value, spec))}</td>"
 
 
 def _sort_key(value: Any) -> str | None:

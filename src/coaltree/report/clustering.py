@@ -15,7 +15,7 @@ import numpy as np
 from coaltree._arrays import Floats, Ints
 from coaltree.inference.predictive.loo import Compared, describe
 from coaltree.posterior.coclustering import MOST_PAIRED, mean_sharing, separated, sharing_of_rows, spread_rows
-from coaltree.posterior.convergence import FEWEST_DRAWS, MOST_DIFFERENCE, MOST_R_HAT, Convergence
+from coaltree.posterior.convergence import RULE, Convergence
 from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.report.blocks import facts, figure, note, reproduce, table, text, traces, widget
@@ -89,6 +89,8 @@ class ClusteringResult:
         The exact command or program that reproduces it.
     scores : mapping from number of clusters to score
         Higher is better; may be empty.
+    evidence : tuple of mappings
+        What speaks for the chosen number of clusters and for others about as good (`coaltree.results.how_many`).
     notes : tuple of str
         Remarks on the data that a reader must know.
     warnings : tuple of str
@@ -118,6 +120,7 @@ class ClusteringResult:
     parameters: Mapping[str, object]
     command: str
     scores: Mapping[int, float] = field(default_factory=dict)
+    evidence: tuple[Mapping[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     convergence: Convergence | None = None
@@ -134,8 +137,13 @@ class ClusteringResult:
         return self.tree.cut(n_clusters=self.n_clusters) if self.labels is None else self.labels
 
     @cached_property
-    def support(self) -> Floats | None:
-        """Posterior probability of every clade of the tree, (n−1,); None if there is only one tree."""
+    def overlap(self) -> Floats | None:
+        """Expected overlap of every clade of the tree, (n−1,); None if there is only one tree."""
+        return self.posterior.expected_overlap(self.tree) if len(self.posterior) > 1 else None
+
+    @cached_property
+    def exact(self) -> Floats | None:
+        """Exact support of every clade of the tree, (n−1,); None if there is only one tree."""
         return self.posterior.clade_support(self.tree) if len(self.posterior) > 1 else None
 
     @cached_property
@@ -152,7 +160,7 @@ def clustering_page(result: ClusteringResult) -> Page:
         page.section("Read this first", note(*result.warnings, kind="warning"))
     page.section("The tree", *_tree_blocks(result))
     if result.told is not None:
-        blocks = column_blocks(result.told, result.tree, result.support, result.clusters)
+        blocks = column_blocks(result.told, result.tree, result.overlap, result.clusters)
         page.section("What sets them apart", *blocks)
     if len(result.posterior) > 1:
         page.section("Who belongs together", *_together_blocks(result))
@@ -186,6 +194,8 @@ def _tree_blocks(result: ClusteringResult) -> list[Block]:
         blocks.append(note("The names of the rows are shortened here; labels.csv has them in full, in the same order."))
     script = "".join(asset(name) for name in _SCRIPTS)
     blocks.append(widget(asset("clustering.html"), data, script, asset("clustering.css"), name="clustering"))
+    if len(result.evidence) > 1:
+        blocks.append(_evidence_table(result))
     if result.scores:
         blocks.append(figure(_score_figure(result), alt=_score_text(result), caption=_score_text(result)))
     return blocks
@@ -196,7 +206,7 @@ def _widget_data(result: ClusteringResult) -> dict[str, Any]:
     from coaltree.plots.layout import PALETTE
 
     return {
-        **tree_data(result.tree, result.support, result.intervals),
+        **tree_data(result.tree, result.overlap, result.exact, result.intervals),
         "level": LEVEL,
         "palette": list(PALETTE),
         "n_clusters": result.n_clusters,
@@ -204,6 +214,30 @@ def _widget_data(result: ClusteringResult) -> dict[str, Any]:
         "outliers": np.flatnonzero(result.clusters < 0).tolist(),
         "heat": heat_data(result.X, result.features, result.levels),
     }
+
+
+def _evidence_table(result: ClusteringResult) -> Block:
+    rows = [
+        {
+            "clusters": each["n_clusters"],
+            "separation": each["score"],
+            "draws that choose it": each["share_of_draws"],
+            "expected overlap": each["mean_expected_overlap"],
+            "of the least certain": min(each["expected_overlap"]),
+            "rows of each": ", ".join(f"{size:,}" for size in each["cluster_sizes"]),
+            "compared with those chosen": each["groups"],
+        }
+        for each in result.evidence
+    ]
+    percentages = ("separation", "draws that choose it", "expected overlap", "of the least certain")
+    return table(
+        rows,
+        "Numbers of clusters about as good, one inside the other: by how much earlier rows merge with their own "
+        "(separation), the share of draws that would choose the number, and how far its clusters are certain",
+        formats=dict.fromkeys(percentages, ".0%"),
+        sortable=False,
+        stacked=True,
+    )
 
 
 def _score_figure(result: ClusteringResult) -> Figure:
@@ -288,7 +322,10 @@ def fit_blocks(compared: Mapping[str, Compared] | None, surprise: Floats | None,
             }
             for name, each in compared.items()
         ]
-        blocks += [text(describe(compared)), table(rows, caption="Leave-one-out comparison, by short chains")]
+        blocks += [
+            text(describe(compared)),
+            table(rows, caption="Leave-one-out comparison, by short chains", stacked=True),
+        ]
     if surprise is not None:
         order = np.argsort(surprise)
         odd = order[surprise[order] < UNLIKELY]
@@ -323,57 +360,50 @@ def _diagnostic_blocks(result: ClusteringResult) -> list[Block]:
             "least effective draws, bulk": min(told.bulk_ess.values()),
             "least effective draws, tail": min(told.tail_ess.values()),
             "effective draws of a clade, median": told.clade_ess,
-            "difference of supports between chains": told.support_difference,
+            "difference of exact supports between chains": told.support_difference,
             "their correlation": told.support_correlation,
         }
-    if result.support is not None:
-        numbers["Monte Carlo error of a support, median"] = _middle_error(result)
+    if result.overlap is not None:
+        error = result.posterior.overlap_error(result.tree)
+        numbers["Monte Carlo error of an expected overlap, median"] = (
+            float(np.median(error[:-1])) if error[:-1].size else 0.0
+        )
     numbers |= {
         "highest log joint": float(posterior.log_joint.max()),
-        "branches with support 50% or more": _n_supported(result),
+        "branches with an expected overlap of 50% or more": _n_clear(result),
     }
     blocks = [_verdict(result), facts(numbers)]
     if told is not None:
         blocks.append(
             text(
-                f"Chains that have forgotten where they began agree: R-hat is below {MOST_R_HAT}, draws are worth "
-                f"{FEWEST_DRAWS:.0f} independent ones or more, and the supports that chains give to a clade differ by "
-                f"less than {MOST_DIFFERENCE} (root mean square). Supports are shares of draws: another seed moves "
-                "them by about their Monte Carlo error, which `linkage.csv` and `tree.nex` give for every branch.",
+                f"{RULE} Expected overlaps are means over draws: another seed moves them by about their Monte Carlo "
+                "error, which `linkage.csv` and `tree.nex` give for every branch.",
             )
         )
     if rows:
-        blocks.append(table(rows, caption="What was learned besides the tree: draws after warm-up"))
+        blocks.append(table(rows, caption="What was learned besides the tree: draws after warm-up", stacked=True))
         blocks.append(traces(result.trace, result.burn_in))
     if result.tree.n_leaves <= _MOST_OVERLAID:
         blocks.append(_overlay(result))
     return blocks
 
 
-def _middle_error(result: ClusteringResult) -> float:
-    """Median error of support over clades in some trees but not all; over the others if there are none."""
-    assert result.support is not None
-    error = result.posterior.support_error(result.tree)[:-1]
-    open_to_doubt = (result.support[:-1] > 0.0) & (result.support[:-1] < 1.0)
-    return float(np.median(error[open_to_doubt] if open_to_doubt.any() else error)) if len(error) else 0.0
-
-
-def _n_supported(result: ClusteringResult) -> int | str:
-    if result.support is None:
-        return f"no supports: one {'greedy ' * (result.posterior.info.get('method') == 'greedy')}tree"
-    return int((result.support[:-1] >= 0.5).sum())
+def _n_clear(result: ClusteringResult) -> int | str:
+    if result.overlap is None:
+        return f"not known: one {'greedy ' * (result.posterior.info.get('method') == 'greedy')}tree"
+    return int((result.overlap[:-1] >= 0.5).sum())
 
 
 def _verdict(result: ClusteringResult) -> Block:
     if len(result.posterior) == 1:
         return note(
-            "There is one tree only, so there are no supports and nothing here shows uncertainty. Sample trees to "
+            "There is one tree only, so there are no overlaps and nothing here shows uncertainty. Sample trees to "
             "learn what to believe.",
             kind="warning",
         )
-    if result.warnings:
-        return note("See the warnings at the top of the page.", kind="warning")
-    return note("No warning sign in the diagnostics below.", kind="good")
+    if result.convergence is None:  # trees that no chain drew
+        return note("There are no chains to be compared.")
+    return note(result.convergence.verdict, kind="good" if result.convergence.converged else "warning")
 
 
 def _trace_rows(name: str, values: Floats) -> list[dict[str, Any]]:

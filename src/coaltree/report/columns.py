@@ -30,7 +30,7 @@ class ColumnsResult(NamedTuple):
     apart: Apart
 
 
-def column_blocks(told: ColumnsResult, tree: Tree, support: Floats | None, labels: Ints) -> list[Block]:
+def column_blocks(told: ColumnsResult, tree: Tree, overlap: Floats | None, labels: Ints) -> list[Block]:
     """Bars of the clusters' levels, and a table of splits."""
     blocks = []
     drawn = _drawn(told, labels)
@@ -52,9 +52,10 @@ def column_blocks(told: ColumnsResult, tree: Tree, support: Floats | None, label
     shares = Shares(tree, told.columns, told.values)
     blocks.append(
         table(
-            _split_rows(told, tree, support, shares),
+            _split_rows(told, tree, overlap, shares),
             caption="What sets the sides of a split apart",
-            formats={"time": ".3g", "support": ".0%"},
+            formats={"time": ".3g", "expected overlap": ".0%"},
+            stacked=True,
         )
     )
     return blocks
@@ -67,7 +68,7 @@ def split_words(told: ColumnsResult, tree: Tree, shares: Shares, k: int, place: 
     return told.columns.models[j].name, shares.says(left, right, j)
 
 
-def _split_rows(told: ColumnsResult, tree: Tree, support: Floats | None, shares: Shares) -> list[dict[str, Any]]:
+def _split_rows(told: ColumnsResult, tree: Tree, overlap: Floats | None, shares: Shares) -> list[dict[str, Any]]:
     rows = []
     n = tree.n_leaves
     for k in range(n - 2, max(n - 2 - _MOST_SPLITS, -1), -1):
@@ -75,7 +76,7 @@ def _split_rows(told: ColumnsResult, tree: Tree, support: Floats | None, shares:
         row: dict[str, Any] = {
             "rows": f"{shares.size[left]:,} and {shares.size[right]:,}",
             "time": float(tree.times[k]),
-            "support": float("nan") if support is None else float(support[k]),
+            "expected overlap": float("nan") if overlap is None else float(overlap[k]),
         }
         for place in range(told.apart.column.shape[1]):
             name, words = split_words(told, tree, shares, k, place)
@@ -112,7 +113,7 @@ def _bars(told: ColumnsResult, labels: Ints, drawn: list[int]) -> Figure:
     from coaltree.plots.layout import INK, PALETTE
 
     order = np.argsort(-np.bincount(labels[labels >= 0]), kind="stable")[:_MOST_CLUSTERS]
-    names = ["all rows", *(f"cluster {k + 1}" for k in order)]
+    names = ["all rows", *(f"cluster {k}" for k in order)]
     wide = min(3, len(drawn))
     tall = -(-len(drawn) // wide)
     height = tall * (0.9 + 0.2 * len(names))

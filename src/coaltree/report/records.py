@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from coaltree._version import __version__
 from coaltree.records.bundle import TravellingModel
+from coaltree.records.censoring import MOST, MOST_GROUPS
 from coaltree.records.cohort import CohortRule
-from coaltree.records.config import PROBIT, FeatureConfig
+from coaltree.records.config import PROBIT, FeatureConfig, StudyConfig
 from coaltree.records.factors import TRANSFORMERS
 from coaltree.records.features import ALL_TIME
 from coaltree.records.privacy import FEWEST, shown_count
@@ -24,6 +25,7 @@ from coaltree.records.review import (
     withheld,
 )
 from coaltree.records.study import StudyResult
+from coaltree.regression.baselines import ROW_WEIGHTED
 from coaltree.report.blocks import facts, figure, note, table, text
 from coaltree.report.page import Page
 from coaltree.report.review import (
@@ -73,11 +75,6 @@ def methods_text(result: StudyResult) -> list[str]:
         "remove": "Subjects who had had any of the outcomes before the horizon are removed.",
         "keep": "Outcomes count whether or not they had happened before.",
     }[rule.prior_outcome]
-    death = {
-        "censor": "Death before the end of the horizon leaves the labels of other outcomes that had not happened "
-        "undefined.",
-        "negative": "Outcomes that had not happened by a death in the horizon are labelled as not happened.",
-    }[rule.death]
     inclusion = result.facts["inclusion"] if study.outcomes.inclusion else None
     within = "at any time" if rule.inclusion_days is None else f"within {rule.inclusion_days} days"
     cohort = [
@@ -91,7 +88,8 @@ def methods_text(result: StudyResult) -> list[str]:
         "are ignored, events on it count. "
         + (
             "The data end with the last event; dates after the day of the study, and the last events of at most one "
-            "subject in a hundred if they come more than a year after everybody else's, do not count as such. "
+            "subject in a hundred if they come more than a year after everybody else's, do not count as such, unless "
+            "most subjects have events after the day of the study alone: such dates have been shifted. "
             if rule.data_end is None
             else f"The data end on {rule.data_end}. "
         )
@@ -105,8 +103,13 @@ def methods_text(result: StudyResult) -> list[str]:
     ]
     labels = (
         "An outcome has happened (1) if one of its codes is dated in the horizon; otherwise the label is undefined if "
-        f"observation ended before the horizon did, and else 0. {prior} {death} Outcomes with fewer than "
+        f"observation ended before the horizon did, and else 0. {prior} Outcomes with fewer than "
         f"{study.outcomes.min_events} events among training subjects are left out."
+    )
+    leaving = (
+        "Labels were given; subjects without one are left out, whatever the reason."
+        if study.outcomes.labels is not None
+        else f"{leaving_text(rule, study.outcomes.censoring)}{_row_weighted(study)}"
     )
     excluded = f", without codes that begin with {', '.join(study.features.exclude)}" if study.features.exclude else ""
     features = (
@@ -138,7 +141,7 @@ def methods_text(result: StudyResult) -> list[str]:
         f"Intervals ({study.validation.level:.0%}) and differences are from {study.validation.n_resamples} bootstrap "
         "resamples of subjects, the same for all methods."
     )
-    paragraphs = [*cohort, labels, features, model, validation]
+    paragraphs = [*cohort, labels, leaving, features, model, validation]
     if result.separation is not None:
         source = {
             "prices": "the price of each billed code; codes without a price cost nothing",
@@ -163,6 +166,41 @@ def methods_text(result: StudyResult) -> list[str]:
         f"events are withheld. Seed {study.seed}; coaltree {__version__}."
     )
     return paragraphs
+
+
+def leaving_text(rule: CohortRule, censoring: str) -> str:
+    """Return how subjects count who died or left before their label was known."""
+    death = {
+        "censor": "Death before the end of the horizon leaves the labels of other outcomes that had not happened "
+        "undefined, as leaving does: risks are those in a world without death.",
+        "negative": "Death is a competing risk: who died in the horizon without an outcome did not have it (0), and "
+        "risks are those of having it before death.",
+    }[rule.death]
+    if censoring == "drop":
+        return (
+            f"{death} Subjects who left before their label was known are left out. Those who had the event before they "
+            "left are not, so risks are overstated, and calibration, which has the same labels, cannot show it."
+        )
+    return (
+        f"{death} For subjects who left before their label was known others stand in: every known label counts 1/G, "
+        "where G is the Kaplan\N{EN DASH}Meier probability of still being observed on the day of the event, of death "
+        f"or of the end of the horizon, among subjects with a similar chance of leaving (up to {MOST_GROUPS} groups, "
+        "by a model of leaving given codes, other regressors and earlier outcomes). This assumes that leaving depends "
+        "on these alone, not on what would have happened next to subjects alike. No label counts more than "
+        f"{MOST:g} times, and the weights of an outcome are scaled to their effective number. Fits, baselines, areas, "
+        "losses, calibration and decision curves have the same weights."
+    )
+
+
+def _row_weighted(study: StudyConfig) -> str:
+    """Name the baselines that cannot use the weights of single labels."""
+    found = [method_name(name) for name in study.model.baselines if name in ROW_WEIGHTED]
+    if study.outcomes.censoring == "drop" or not found:
+        return ""
+    return (
+        f" Except: {', '.join(found)}, in which a forest or a kernel for all outcomes together has one weight per "
+        "subject, the mean over its labels; their risks are too high where many left."
+    )
 
 
 def _windows(features: FeatureConfig) -> str:
@@ -230,7 +268,6 @@ def model_card(model: TravellingModel, review: Review | None = None) -> dict[str
     return {key: value for key, value in card.items() if value is not None}
 
 
-_LOW_ESS = 100
 _NODE_COLUMNS = {"rank_correlation": "correlation", "gap_highest_lowest_quarter": "gap", "best_in_resamples": "best"}
 
 
@@ -404,14 +441,7 @@ def _warnings(result: StudyResult) -> list[Any]:
                 kind="warning",
             )
         )
-    if not result.facts["r_hat"] < 1.05 or result.facts["bulk_ess"] < _LOW_ESS:
-        blocks.append(
-            note(
-                f"The chains have not converged well (R-hat {result.facts['r_hat']:.2f}, effective sample size "
-                f"{result.facts['bulk_ess']:.0f}): use a larger n_iter before trusting the tree.",
-                kind="warning",
-            )
-        )
+    blocks.append(note(result.facts["verdict"], kind="good" if result.facts["converged"] else "warning"))
     return blocks
 
 
@@ -422,7 +452,7 @@ def _imported(result: StudyResult) -> dict[str, object]:
     number = shown_count(copies.get("exact_copies", 0))
     n_copies = f"{number:,}" if isinstance(number, int) else number
     return {
-        "source": facts.get("dataset_name") or result.config.data.path,
+        "source": facts["dataset_name"],
         "events": facts.get("n_events"),
         "rows rejected at import": shown_count(rejected),
         "exact copies of events": f"{n_copies}, {'dropped' if copies.get('policy') == 'drop' else 'kept'}",
@@ -468,7 +498,7 @@ def _comparison_blocks(result: StudyResult) -> list[Any]:
 
 
 def _tree_caption(result: StudyResult) -> str:
-    caption = "Outcomes whose risks are alike merge early. Dots: posterior support of the clade, in per cent."
+    caption = "Outcomes whose risks are alike merge early. Dots: expected overlap of the clade, in per cent."
     if result.separation is not None:
         caption += " Circle: the node chosen to predict cost."
     return caption

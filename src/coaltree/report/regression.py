@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from coaltree._arrays import Bools, Floats, Ints
+from coaltree.posterior.convergence import RULE, RULE_FOR_MANY
 from coaltree.regression.comparison import Comparison
 from coaltree.regression.fit import ProbitFit
 from coaltree.regression.kernel_ridge import MOST_ROWS
@@ -152,7 +153,7 @@ def _outcome_blocks(result: RegressionResult) -> list[Block]:
         blocks.append(note(*result.notes))
     tree, posterior = result.fit.tree, result.fit.posterior
     if tree is not None and posterior is not None:
-        support = posterior.clade_support(tree)
+        support = posterior.expected_overlap(tree)
         n_sure = int(np.count_nonzero(support[:-1] >= _MAJORITY))
         n_outcomes, n_features = result.fit.coef.shape
         shown = _strongest(result)
@@ -168,13 +169,13 @@ def _outcome_blocks(result: RegressionResult) -> list[Block]:
         blocks += [
             text(
                 "Outcomes that merge early have similar coefficients, and lend each other strength. Dots are groups "
-                "with a posterior probability of at least one half, in % where they are not certain. The colours are "
+                "with an expected overlap of at least one half, in % where they are not certain. The colours are "
                 "the change of the linear predictor when a feature rises by one standard deviation."
             ),
             figure(
                 fig,
                 alt=f"Tree of {n_outcomes} outcomes and a heat map of their {n_features} coefficients; {n_sure} of "
-                f"{max(n_outcomes - 2, 0)} inner groups have a posterior probability of at least one half.",
+                f"{max(n_outcomes - 2, 0)} inner groups have an expected overlap of at least one half.",
                 caption="Maximum-clade-credibility tree of the outcomes and their coefficients"
                 + (f", of the {len(shown)} strongest of {n_features:,} features." if len(shown) < n_features else "."),
             ),
@@ -314,7 +315,7 @@ def _node_blocks(result: RegressionResult) -> list[Block]:
         fit.node_coef * result.scale,
         ax,
         features=result.features,
-        support=fit.posterior.clade_support(fit.tree),
+        support=fit.posterior.expected_overlap(fit.tree),
     )
     return [
         text(
@@ -330,36 +331,39 @@ def _node_blocks(result: RegressionResult) -> list[Block]:
 
 
 def _verdict(fit: ProbitFit) -> Block:
-    converged, told = fit.verdict
-    return note(told, kind="good" if converged else "warning")
+    return note(fit.convergence.verdict, kind="good" if fit.convergence.converged else "warning")
 
 
 def _diagnostic_blocks(fit: ProbitFit) -> list[Block]:
-    diagnostics = fit.diagnostics
+    diagnostics, convergence = fit.diagnostics, fit.convergence
     values = {
         "chains": fit.coef_draws.shape[0],
         "kept draws of each": fit.coef_draws.shape[1],
         "largest R-hat of a coefficient": diagnostics["r_hat"],
         "fewest effective draws of a coefficient": diagnostics["bulk_ess"],
+        "difference of exact supports between chains": convergence.support_difference,
         "acceptance rate": diagnostics["acceptance"],
     }
-    names = [name for name in diagnostics.get("trace_r_hat", {}) if name in fit.trace]
-    blocks = [_verdict(fit), facts(values)]
-    if names:
-        rows = [
-            {
-                "quantity": name.replace("_", " "),
-                "R-hat": diagnostics["trace_r_hat"][name],
-                "effective draws": diagnostics["trace_bulk_ess"][name],
-            }
-            for name in names
-        ]
-        burn_in = fit.trace[names[0]].shape[1] - fit.coef_draws.shape[1]
-        blocks += [
-            table(rows, "Quantities along the chains", formats={"R-hat": ".3f", "effective draws": ",.0f"}),
-            traces({name: fit.trace[name] for name in names}, burn_in),
-        ]
-    return blocks
+    rows = [
+        {
+            "quantity": name.replace("_", " "),
+            "R-hat": ratio,
+            "effective draws, bulk": convergence.bulk_ess[name],
+            "tail": convergence.tail_ess[name],
+        }
+        for name, ratio in convergence.r_hat.items()
+    ]
+    return [
+        _verdict(fit),
+        facts(values),
+        text(f"{RULE} {RULE_FOR_MANY}"),
+        table(
+            rows,
+            "Quantities along the chains",
+            formats={"R-hat": ".3f", "effective draws, bulk": ",.0f", "tail": ",.0f"},
+        ),
+        traces({name: fit.trace[name] for name in convergence.r_hat}, fit.info["burn_in"]),
+    ]
 
 
 # ---- features that matter, nonlinear effects, what new rows must contain

@@ -48,7 +48,13 @@ def outcome_blocks(outcomes: Rows, thresholds: Sequence[str] = ("",)) -> list[Bl
         ]
         where = f"Threshold {threshold}: events" if threshold else "Events"
         names = [name for name in rows[0] if name != "codes"] if rows else []
-        blocks.append(table(with_commas(rows), f"{where} in the horizon, and labels that are undefined", columns=names))
+        blocks.append(
+            table(
+                with_commas(rows),
+                f"{where} in the horizon, labels that are undefined, and the share who left before theirs was known",
+                columns=names,
+            )
+        )
     return [
         *blocks,
         table(

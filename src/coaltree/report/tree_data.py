@@ -26,8 +26,10 @@ _SUPPORT_CODES = 65_534
 _HEAT_LIMIT = 2.5
 
 
-def tree_data(tree: Tree, support: Floats | None, intervals: Floats | None) -> dict[str, Any]:
-    """Merges, times and their intervals, supports and names; times in units of the last one, to fit 32 bits."""
+def tree_data(
+    tree: Tree, overlap: Floats | None = None, exact: Floats | None = None, intervals: Floats | None = None
+) -> dict[str, Any]:
+    """Merges, times and intervals, overlaps, exact supports and names; times in units of the last one, in 32 bits."""
     unit = float(tree.times[-1]) or 1.0
     data: dict[str, Any] = {
         "n": tree.n_leaves,
@@ -35,12 +37,14 @@ def tree_data(tree: Tree, support: Floats | None, intervals: Floats | None) -> d
         "children": packed(tree.children.astype(np.int32)),
         "times": packed((tree.times / unit).astype(np.float32)),
         "unit": unit,
-        "support": None,
+        "overlap": None,
+        "exact": None,
         "low": None,
         "high": None,
     }
-    if support is not None:
-        data["support"] = packed(np.rint(_SUPPORT_CODES * support).astype(np.uint16))
+    for name, shares in (("overlap", overlap), ("exact", exact)):
+        if shares is not None:
+            data[name] = packed(np.rint(_SUPPORT_CODES * shares).astype(np.uint16))
     if intervals is not None:
         data["low"], data["high"] = (packed((ends / unit).astype(np.float32)) for ends in intervals.T)
     return data

@@ -15,8 +15,9 @@ from coaltree.model.factorisations import diagonal_of
 from coaltree.model.guess import Guessed, guess_columns
 from coaltree.posterior.coclustering import MOST_PAIRED, separated, sharing_of_rows, spread_rows
 from coaltree.posterior.diagnostics import effective_size
+from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.splits import Shares
-from coaltree.reading import Table, read_table
+from coaltree.reading import Table, is_path, read_table
 from coaltree.results.folder import (
     ANNOTATED,
     POSTERIOR_NEXUS,
@@ -25,6 +26,8 @@ from coaltree.results.folder import (
     TREE,
     Progress,
     check_free,
+    clade_shares,
+    claimed,
     fingerprint,
     provenance,
     replaced_folder,
@@ -33,6 +36,7 @@ from coaltree.results.folder import (
     write_summary,
     write_trees,
 )
+from coaltree.results.how_many import describe_choice, evidence
 from coaltree.rows import Rows
 from coaltree.tree import Tree
 from coaltree.validation import is_diagonal
@@ -47,8 +51,8 @@ POSTERIOR, LABELS, LINKAGE, TOGETHER = "posterior.npz", "labels.csv", "linkage.c
 SPLITS = "splits.csv"
 MEANING = {
     REPORT: "open this: the tree, the clusters, what to believe",
-    LABELS: "cluster of every row, 0 for outliers, and its probability",
-    TREE: "the tree, with clade supports if trees were sampled, for any tree viewer",
+    LABELS: "cluster of every row, as in Python: 0, 1, …, and −1 for outliers; its probability; its expected overlap",
+    TREE: "the tree, with transfer supports if trees were sampled, for any tree viewer",
     ANNOTATED: "the same with intervals of the merge times, for FigTree and BEAST tools",
     POSTERIOR_NEXUS: "all trees with their weights, for any tree viewer",
     POSTERIOR: "the same for Python: coaltree.TreePosterior.load(path)",
@@ -71,6 +75,7 @@ class Clustering(NamedTuple):
     notes: tuple[str, ...]  # about the table
     warnings: tuple[str, ...]  # about the fit
     chosen_by: str  # how the number of clusters was chosen, in a sentence
+    clusters: dict[str, Floats]  # how certain each cluster is
     summary: dict[str, Any]
     seconds: float
 
@@ -86,7 +91,8 @@ def cluster(
     drop_missing: bool = False,
     columns: Any = "auto",
     dates: str = "days",
-    standardise: bool = True,
+    scale: str = "auto",
+    metric: str = "euclidean",
     random_state: int = 0,
     n_jobs: int = -1,
     overwrite: bool = False,
@@ -104,8 +110,10 @@ def cluster(
         Folder to write; report.html in it explains the rest.
     id_column, features, drop, header, drop_missing
         Which parts of the table to use, as in `coaltree.reading.read_table`.
-    columns, dates, standardise
-        Types of the columns, as in `coaltree.cluster`.
+    columns, dates, scale
+        Types and scale of the columns, as in `coaltree.cluster`.
+    metric : str
+        What rows are compared by, as in `coaltree.cluster`.
     random_state : int
         The same seed writes the same files.
     n_jobs : int
@@ -125,23 +133,30 @@ def cluster(
         Its `model` is the fitted `CoalescentClustering`, its `summary` the contents of summary.json.
     """
     from coaltree.estimators.clustering import CoalescentClustering  # scikit-learn is slow to load
+    from coaltree.estimators.distances import compared_by, is_precomputed, square_matrix
 
     started, out, progress = time.perf_counter(), Path(out), Progress(bool(verbose))
+    if is_precomputed(metric) and not is_path(data):
+        data = square_matrix(data)
     table = read_table(data, id_column, features, drop, header, drop_missing)
-    guessed = guess_columns(table.frame, columns, dates, standardise)
+    with warnings_as_texts() as doubts:
+        frame, compared = compared_by(table.frame, metric)
+    table = Table(frame, (*table.notes, *compared))
+    guessed = guess_columns(table.frame, columns, dates, scale)
     n, d = guessed.values.shape
     if (settings.get("n_clusters") or 0) > n:
         raise TableError(f"`n_clusters` {settings['n_clusters']} is more than the {n} rows.")
     check_free(out, overwrite)
     model = CoalescentClustering(columns=guessed, random_state=random_state, n_jobs=n_jobs, verbose=verbose, **settings)
-    with replaced_folder(out, COMMAND) as folder:
+    with claimed(out), replaced_folder(out, COMMAND) as folder:
         source = fingerprint(data)
         progress.say(f"{n:,} rows, {d:,} columns from {data if source['sha256'] else source['file']}.")
-        notes = (*table.notes, *guessed.notes, _scaled(standardise))
+        notes = (*table.notes, *guessed.notes)
         for note in notes:
             progress.say(f"  {note}")
         with warnings_as_texts() as told:
             model.fit(table.frame)
+        told[:0] = doubts
         for note in model.column_notes_[len(guessed.notes) :]:
             progress.say(f"  {note}")
             notes = (*notes, note)
@@ -152,50 +167,22 @@ def cluster(
                 f"Stopped early, after {info['iterations']} of {info['iterations_wanted']} iterations of each chain: "
                 "results are of what was done by then.",
             )
-        found = Clustering(model, table, guessed, notes, tuple(told), _reason(model), {}, 0.0)
-        found = found._replace(
-            summary=provenance(COMMAND, command, random_state) | _summary(found, source, standardise)
-        )
+        certain = clade_shares(model.posterior_, model.labels_)
+        found = Clustering(model, table, guessed, notes, tuple(told), describe_choice(model), certain, {}, 0.0)
+        found = found._replace(summary=provenance(COMMAND, command, random_state) | _summary(found, source, metric))
         with progress.timed("Writing"):
             _write(folder, found)
     return found._replace(seconds=time.perf_counter() - started)
 
 
-def _scaled(standardise: bool) -> str:
-    if standardise:
-        return "Columns are standardised to mean 0 and standard deviation 1."
-    return "Columns are taken in their own units."
-
-
-def _reason(model: CoalescentClustering) -> str:
-    """How the number of clusters was chosen."""
-    n_clusters, scores = model.n_clusters_, getattr(model, "cluster_scores_", {})
-    if not scores:
-        return f"{n_clusters} clusters were asked for."
-    if len(model.posterior_) == 1:
-        if n_clusters == 1:
-            return "Rows are no closer to their own than in a cloud without clusters, so all are one cluster."
-        return (
-            f"With {n_clusters} clusters rows are closer to their own than in a cloud without clusters, by "
-            f"{scores[n_clusters]:.2f} of the distance to others."
-        )
-    of_draws = f"{model.n_clusters_probability_.get(n_clusters, 0.0):.0%} of the draws on their own agree."
-    if n_clusters == 1:
-        return f"No cut separates rows that merge early from rows that merge late, so all are one cluster; {of_draws}"
-    return (
-        f"{n_clusters} clusters are the fewest that separate rows well: they merge with their own earlier than with "
-        f"others, by {scores[n_clusters]:.0%} of the time on average; {of_draws}"
-    )
-
-
 # ---- what was found
 
 
-def _summary(found: Clustering, source: dict[str, str | None], standardise: bool) -> dict[str, Any]:
+def _summary(found: Clustering, source: dict[str, str | None], metric: str) -> dict[str, Any]:
     """Everything that determines the result and how far to trust it, as JSON values."""
     model, guessed = found.model, found.guessed
     post, info = model.posterior_, model.posterior_.info
-    sizes = np.bincount(model.labels_ + 1)
+    sizes, convergence = np.bincount(model.labels_ + 1), model.convergence_
     return {
         "table": {
             **source,
@@ -206,9 +193,10 @@ def _summary(found: Clustering, source: dict[str, str | None], standardise: bool
             "notes": [*found.table.notes, *model.column_notes_],
         },
         "parameters": {
-            "covariance": _written(guessed.columns.usual_covariance if model.covariance is None else model.covariance),
+            "covariance": _written(info["covariance"] if model.covariance is None else model.covariance),
             "leaf_noise": _written(model.leaf_noise),
-            "standardise": standardise,
+            "metric": metric,
+            "standardised": guessed.standardised,
             "method": info["method"],
             "n_draws": len(post),
             **{name: info[name] for name in ("n_chains", "warmup", "thin", "iterations", "iterations_wanted")},
@@ -216,12 +204,20 @@ def _summary(found: Clustering, source: dict[str, str | None], standardise: bool
         },
         "n_clusters": model.n_clusters_,
         "n_clusters_chosen_by": found.chosen_by,
+        "n_clusters_alternatives": list(getattr(model, "n_clusters_alternatives_", ())),
+        "n_clusters_evidence": evidence(model),
         "n_clusters_scores": {str(k): score for k, score in getattr(model, "cluster_scores_", {}).items()},
         "cluster_sizes": sizes[1:].tolist(),
+        "clusters": [
+            {"cluster": k, "size": int(size), **{name: float(values[k]) for name, values in found.clusters.items()}}
+            for k, size in enumerate(sizes[1:])
+        ],
         "n_outliers": int(sizes[0]),
         "finished": info["iterations"] == info["iterations_wanted"],
         "warnings": list(found.warnings),
-        "convergence": None if model.convergence_ is None else model.convergence_.as_dict(),
+        "converged": None if convergence is None else convergence.converged,
+        "verdict": None if convergence is None else convergence.verdict,
+        "convergence": None if convergence is None else convergence.as_dict(),
         **_covariance(model.compact_covariance_),
         "leaf_noise": float(np.median(model.leaf_noise_)),
         "compared": None if model.compare_ is None else {k: row._asdict() for k, row in model.compare_.items()},
@@ -267,7 +263,7 @@ def _write(folder: Path, found: Clustering) -> None:
 
     model, guessed = found.model, found.guessed
     tree, post, labels, ids = model.tree_, model.posterior_, model.labels_, found.table.ids
-    support = write_trees(folder, tree, post)
+    write_trees(folder, tree, post)
     post.save(folder / POSTERIOR)
     apart = separated(labels)
     n_cut = int(apart.max()) + 1
@@ -277,12 +273,17 @@ def _write(folder: Path, found: Clustering) -> None:
         rows = spread_rows(tree.leaf_order(), apart)
         together = sharing_of_rows(post, rows, n_cut)
     np.savez_compressed(folder / TOGETHER, probability=together.astype(np.float32), ids=np.array(ids)[rows])
+    overlap = found.clusters["expected_overlap"]
     Rows(
-        {"id": name, "cluster": int(label) + 1, "probability": f"{share:.4f}"}
+        {
+            "id": name,
+            "cluster": int(label),
+            "probability": f"{share:.4f}",
+            "cluster_expected_overlap": "" if label < 0 else _four_digits(overlap[label]),
+        }
         for name, label, share in zip(ids, labels, model.probabilities_, strict=True)
     ).to_csv(folder / LABELS)
-    error = None if support is None else post.support_error(tree)
-    _linkage_rows(tree, support, error, post.time_intervals(tree, LEVEL)).to_csv(folder / LINKAGE)
+    _linkage_rows(tree, post).to_csv(folder / LINKAGE)
     told = ColumnsResult(guessed.columns, guessed.values, model.splits())
     _split_rows(told, tree).to_csv(folder / SPLITS)
     write_summary(folder, found.summary)
@@ -307,6 +308,7 @@ def _write(folder: Path, found: Clustering) -> None:
         parameters=parameters,
         command=found.summary["command_line"],
         scores=getattr(model, "cluster_scores_", {}),
+        evidence=tuple(found.summary["n_clusters_evidence"]),
         notes=found.notes,
         warnings=found.warnings,
         convergence=model.convergence_,
@@ -316,18 +318,22 @@ def _write(folder: Path, found: Clustering) -> None:
     clustering_page(result).write(folder / REPORT)
 
 
-def _linkage_rows(tree: Tree, support: Floats | None, error: Floats | None, intervals: Floats) -> Rows:
-    """The merges as in scipy, with supports, their errors and intervals; for a single tree these are empty."""
-    none = np.full(tree.n_leaves - 1, np.nan)
-    low, high = (none, none) if support is None else intervals.T
+def _four_digits(share: float) -> str:
+    return "" if np.isnan(share) else f"{share:.4f}"
+
+
+def _linkage_rows(tree: Tree, posterior: TreePosterior) -> Rows:
+    """The merges as in scipy, with how certain they are and intervals; for a single tree these are empty."""
+    shares = clade_shares(posterior, tree)
+    intervals = posterior.time_intervals(tree, LEVEL)
+    low, high = intervals.T if len(posterior) > 1 else np.full_like(intervals, np.nan).T
     return Rows(
         {
             "left": int(left),
             "right": int(right),
             "time": when,
             "size": int(size),
-            "support": "" if support is None else f"{support[k]:.4f}",
-            "support_error": "" if error is None else f"{error[k]:.4f}",
+            **{name: _four_digits(values[k]) for name, values in shares.items()},
             "time_low": float(low[k]),
             "time_high": float(high[k]),
         }

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import platform
 import secrets
 import shutil
+import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -43,11 +46,12 @@ def check_free(out: Path, overwrite: bool) -> None:
 
 
 @contextmanager
-def replaced_folder(out: Path, command: str) -> Iterator[Path]:
+def replaced_folder(out: Path, command: str, allowed: Collection[str] | None = None) -> Iterator[Path]:
     """Yield a draft folder beside `out` that becomes `out` when the block ends without an error.
 
     An existing `out` is accepted if it is empty or if its summary.json names `command`. It stays in place, its result
-    files are replaced one by one, the summary last, and any other files in it are left alone.
+    files are replaced one by one, the summary last, and any other files in it are left alone. With the names `allowed`
+    nothing else is written, and files of that name from earlier results do not stay among the new ones.
     """
     destination = out.expanduser().resolve()
     draft = destination.parent / f".{destination.name}.{secrets.token_hex(8)}.tmp"
@@ -59,7 +63,12 @@ def replaced_folder(out: Path, command: str) -> Iterator[Path]:
         draft.parent.mkdir(parents=True, exist_ok=True)
         draft.mkdir()
         yield draft
+        written = {file.name for file in draft.iterdir()}
+        if allowed is not None and not written <= set(allowed):
+            raise AssertionError(f"{', '.join(sorted(written - set(allowed)))} may not be published")
         if destination.exists():
+            for name in set(allowed or ()) - written:
+                (destination / name).unlink(missing_ok=True)
             for file in sorted(draft.iterdir(), key=lambda file: file.name == SUMMARY):
                 file.replace(destination / file.name)
         else:
@@ -72,6 +81,52 @@ def replaced_folder(out: Path, command: str) -> Iterator[Path]:
         ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+@contextmanager
+def claimed(out: str | Path) -> Iterator[None]:
+    """Keep other runs away from a folder while the block runs.
+
+    The operating system holds the lock, on a file beside the folder, and drops it when a process ends, however it ends:
+    a file that a killed run left behind keeps nobody away.
+    """
+    destination = Path(out).expanduser().resolve()
+    file = destination.parent / f".{destination.name}.lock"
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        stream = file.open("a+b")
+    except OSError as error:
+        raise FolderError(
+            f"cannot write {destination}: {error.strerror or error}. Choose a folder that you can write to."
+        ) from error
+    with stream:
+        try:
+            _lock(stream)
+            is_ours = os.path.samestat(os.fstat(stream.fileno()), file.stat())  # not one that a run has just removed
+        except OSError as error:
+            is_ours = error.errno not in (errno.EACCES, errno.EAGAIN, errno.EDEADLK, errno.ENOENT)  # else no locks here
+        if not is_ours:
+            raise FolderError(
+                f"another run is writing to {destination}. Wait until it has ended, or choose another folder."
+            )
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # Windows does not remove an open file; the next run takes it
+                file.unlink()
+
+
+def _lock(stream: BinaryIO) -> None:
+    """Lock a file for this process or raise OSError at once."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        stream.seek(0)
+        msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(stream.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _concerns(error: OSError, destination: Path) -> bool:
@@ -138,16 +193,28 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def write_trees(folder: Path, tree: Tree, posterior: TreePosterior) -> Floats | None:
-    """Write the tree with its supports, again with intervals for FigTree, and all trees; return the supports.
+def clade_shares(posterior: TreePosterior, which: Any) -> dict[str, Floats]:
+    """How certain each clade of a tree, or cluster of labels, is, as columns of a table; NaN if there is one tree only.
 
-    A single tree has none: its clades would trivially be in all trees.
+    Expected overlap and exact support, with the Monte Carlo error of the first.
     """
-    support = posterior.clade_support(tree) if len(posterior) > 1 else None
+    shares = {
+        "expected_overlap": posterior.expected_overlap(which),
+        "expected_overlap_error": posterior.overlap_error(which),
+        "exact_support": posterior.clade_support(which),
+    }
+    return shares if len(posterior) > 1 else {name: np.full_like(values, np.nan) for name, values in shares.items()}
+
+
+def write_trees(folder: Path, tree: Tree, posterior: TreePosterior) -> None:
+    """Write the tree with transfer supports, again with all that is known of its clades, and all trees.
+
+    A single tree has no supports: its clades would trivially be in all trees.
+    """
+    support = posterior.transfer_support(tree) if len(posterior) > 1 else None
     (folder / TREE).write_text(tree.to_newick(support=support, digits=DIGITS) + "\n", encoding="utf-8")
     (folder / ANNOTATED).write_text(to_annotated_nexus(posterior, tree), encoding="utf-8")
     (folder / POSTERIOR_NEXUS).write_text(_posterior_nexus(posterior), encoding="utf-8")
-    return support
 
 
 def _posterior_nexus(posterior: TreePosterior) -> str:

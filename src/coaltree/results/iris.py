@@ -18,7 +18,8 @@ from coaltree._arrays import Floats, Ints
 from coaltree._version import __version__
 from coaltree.inference.smc.sampling import sample_posterior
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.results.folder import DIGITS, SUMMARY, TREE, Progress, replaced_folder, write_summary
+from coaltree.posterior.hierarchy import make_hierarchy
+from coaltree.results.folder import DIGITS, SUMMARY, TREE, Progress, claimed, replaced_folder, write_summary
 from coaltree.tree import Tree
 
 COMMAND = "coaltree demo"
@@ -34,9 +35,9 @@ MAJORITY = 0.5
 N_DRAWN = 200
 N_ROWS = 8
 MEANING = {
-    DENDROGRAM: "the tree with clade supports and time intervals",
+    DENDROGRAM: "the tree with expected overlaps and time intervals",
     DENSITREE: f"{N_DRAWN} sampled trees over each other",
-    TREE: "the tree with supports, for any tree viewer",
+    TREE: "the tree with transfer supports, for any tree viewer",
     POSTERIOR: "all weighted trees: coaltree.TreePosterior.load(path)",
     SUMMARY: "version, parameters, seed, evidence, clades",
 }
@@ -77,7 +78,7 @@ def demo(
         1 shows what is being done.
     """
     progress, seed = Progress(bool(verbose)), random_state
-    with replaced_folder(Path(out), COMMAND) as folder:
+    with claimed(out), replaced_folder(Path(out), COMMAND) as folder:
         flowers = load_flowers()
         progress.say(f"{len(flowers.names)} iris flowers, 10 of each species, measured in cm to 0.1 cm.\n")
         with progress.timed("Preparing compiled kernels (the first run compiles them, for about 15 s)"):
@@ -94,7 +95,7 @@ def demo(
             summary = summarise(flowers, fit, seed)
             draw(flowers, fit, seed, folder)
             fit.posterior.save(folder / POSTERIOR)
-            support = fit.posterior.clade_support(fit.tree)
+            support = fit.posterior.transfer_support(fit.tree)
             (folder / TREE).write_text(fit.tree.to_newick(support=support, digits=DIGITS) + "\n", encoding="utf-8")
             write_summary(folder, summary)
     return summary
@@ -128,7 +129,7 @@ def fit_trees(flowers: Flowers, pilot_evidence: dict[float, float], n_particles:
     """Sample the posterior at the scale with the highest evidence."""
     scale = max(pilot_evidence, key=pilot_evidence.__getitem__)
     posterior = sample_trees(flowers, scale, n_particles, seed)
-    return Fit(posterior, posterior.mcc_tree(), scale, pilot_evidence)
+    return Fit(posterior, make_hierarchy(posterior).tree, scale, pilot_evidence)
 
 
 def summarise(flowers: Flowers, fit: Fit, seed: int) -> dict[str, Any]:
@@ -151,24 +152,26 @@ def summarise(flowers: Flowers, fit: Fit, seed: int) -> dict[str, Any]:
         "ess": post.ess,
         "lowest_ess_per_step": float(post.ess_per_step.min()),
         "n_resampled": post.info["n_resampled"],
-        "clades": _clades(flowers, post, tree, np.flatnonzero(post.clade_support(tree) >= MAJORITY)),
+        "clades": _clades(flowers, post, tree, np.flatnonzero(post.expected_overlap(tree) >= MAJORITY)),
         "average_linkage_clusters": _clades(flowers, post, plain, _cluster_merges(plain)),
-        "scores": {"mcc_tree": _scores(tree, flowers), "average_linkage": _scores(plain, flowers)},
+        "scores": {"tree": _scores(tree, flowers), "average_linkage": _scores(plain, flowers)},
     }
 
 
 def _clades(flowers: Flowers, post: TreePosterior, tree: Tree, merges: Ints) -> list[dict[str, Any]]:
-    """Size, support, merge time and members of some clades of a tree, the largest first; the root is left out."""
-    support, intervals = post.clade_support(tree), post.time_intervals(tree, LEVEL)
+    """Size, expected overlap, merge time and members of some clades of a tree, the largest first; not the root."""
+    overlap, exact = post.expected_overlap(tree), post.clade_support(tree)
+    intervals = post.time_intervals(tree, LEVEL)
     clades = []
-    for k in sorted(merges.tolist(), key=lambda k: (-tree.sizes()[k], -support[k])):
+    for k in sorted(merges.tolist(), key=lambda k: (-tree.sizes()[k], -overlap[k])):
         leaves = tree.leaves(tree.n_leaves + k)
         counts = np.bincount(flowers.species[leaves], minlength=len(flowers.species_names))
         if len(leaves) < tree.n_leaves:
             clades.append(
                 {
                     "size": len(leaves),
-                    "support": float(support[k]),
+                    "expected_overlap": float(overlap[k]),
+                    "exact_support": float(exact[k]),
                     "time": float(tree.times[k]),
                     "time_interval": [None if np.isnan(end) else float(end) for end in intervals[k]],
                     "species": {name: int(c) for name, c in zip(flowers.species_names, counts, strict=True) if c > 0},
@@ -197,16 +200,16 @@ def _scores(tree: Tree, flowers: Flowers) -> dict[str, float]:
 
 
 def draw(flowers: Flowers, fit: Fit, seed: int, folder: Path) -> None:
-    """Write the dendrogram with supports and the overlay of sampled trees."""
+    """Write the dendrogram with expected overlaps and the overlay of sampled trees."""
     from coaltree.plots import plot_dendrogram, plot_densitree
 
     post, tree = fit.posterior, fit.tree
     figure, axes = _titled(
         "30 iris flowers: which branches to trust",
-        "Dots: clades with posterior support of at least 50%, shown in % unless it is 100.\n"
+        "Dots: clades with an expected overlap of at least 50%, shown in % unless it is 100.\n"
         "Bars: 90% intervals of merge times. Colours: three clusters (branches) and species (names).",
     )
-    support = post.clade_support(tree)
+    support = post.expected_overlap(tree)
     intervals = np.where(support[:, None] >= MAJORITY, post.time_intervals(tree, LEVEL), np.nan)
     intervals[-1] = np.nan
     plot_dendrogram(tree, axes, support=support, intervals=intervals, n_clusters=N_CLUSTERS, time_scale="sqrt")
@@ -215,8 +218,7 @@ def draw(flowers: Flowers, fit: Fit, seed: int, folder: Path) -> None:
 
     figure, axes = _titled(
         "30 iris flowers: what the data leave open",
-        f"{N_DRAWN} trees drawn from the posterior, over each other.\n"
-        "Black: the tree with the highest product of clade supports.",
+        f"{N_DRAWN} trees drawn from the posterior, over each other.\nBlack: one tree made from all of them.",
     )
     plot_densitree(post.sample(N_DRAWN, random_state=seed), axes, reference=tree, time_scale="sqrt")
     _colour_labels(axes, flowers)
@@ -250,7 +252,7 @@ def describe(summary: dict[str, Any]) -> list[tuple[str, str]]:
     by_scale = "  ".join(f"{scale}: {value:.1f}" for scale, value in summary["pilot_log_evidence_by_scale"].items())
     by_tree = [
         f"{name:<30} {scores[key]['ari_at_3_clusters']:17.2f}   {scores[key]['ari_area']:22.2f}"
-        for key, name in (("mcc_tree", "maximum-clade-credibility tree"), ("average_linkage", "average linkage"))
+        for key, name in (("tree", "tree of the posterior"), ("average_linkage", "average linkage"))
     ]
     return [
         (
@@ -260,16 +262,16 @@ def describe(summary: dict[str, Any]) -> list[tuple[str, str]]:
             f"at its lowest {summary['lowest_ess_per_step']:,.0f}.",
         ),
         (
-            "The largest branches with posterior support of at least 50%",
+            "The largest branches with an expected overlap of at least 50%",
             "\n".join(
-                ["flowers  support  merge time  90% interval   species", *map(_clade_row, summary["clades"][:N_ROWS])]
+                ["flowers  overlap  merge time  90% interval   species", *map(_clade_row, summary["clades"][:N_ROWS])]
             ),
         ),
         (
             "The three clusters of scipy's average linkage, judged by the same posterior",
             "\n".join(
                 [
-                    "flowers  support  species",
+                    "flowers  overlap  species",
                     *(_clade_row(clade, with_times=False) for clade in summary["average_linkage_clusters"]),
                 ]
             ),
@@ -287,4 +289,4 @@ def _clade_row(clade: dict[str, Any], with_times: bool = True) -> str:
     if with_times:
         low, high = clade["time_interval"]
         times = f"{clade['time']:10.3f}  {low:6.3f}-{high:6.3f}   "
-    return f"{clade['size']:7d}  {100 * clade['support']:6.0f}%  {times}{who}"
+    return f"{clade['size']:7d}  {100 * clade['expected_overlap']:6.0f}%  {times}{who}"

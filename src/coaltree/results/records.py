@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from coaltree._version import __version__
 from coaltree.errors import FolderError
-from coaltree.results.folder import REPORT, SUMMARY, TREE, may_write_into, replaced_folder, write_summary
+from coaltree.results.folder import REPORT, SUMMARY, TREE, claimed, may_write_into, replaced_folder, write_summary
 
 STUDY = "coaltree records study"
 APPLY = "coaltree records apply"
@@ -37,6 +36,7 @@ def study(
     """
     from coaltree.records.bundle import FILE
     from coaltree.records.config import load_config
+    from coaltree.records.published import CONFIG, PUBLISHED, published_config
     from coaltree.records.review import summary_rows
     from coaltree.records.study import run_study
     from coaltree.report.records import draw_figures, write_report
@@ -44,34 +44,37 @@ def study(
     started, config, out = time.perf_counter(), Path(config), Path(out)
     settings = load_config(config)
     settings = settings.quick() if quick else settings
-    _begin(out, STUDY)
-    result = run_study(settings, private_folder(out), n_jobs=n_jobs, progress=bool(verbose))
-    with replaced_folder(out, STUDY) as folder:
-        figures = draw_figures(result)
-        _write_parts(folder, result.tables(), figures)
-        if result.tree is not None:
-            newick = result.tree.to_newick(support=result.support, digits=6)
-            (folder / TREE).write_text(newick + "\n", encoding="utf-8")
-        if result.model is not None:
-            result.model.save(folder / FILE)
-        write_report(result, figures, folder / REPORT)
-        shutil.copyfile(config, folder / "config.toml")
-        summary = {
-            "command": STUDY,
-            "version": __version__,
-            "status": "finished",
-            "quick": quick,
-            "seed": settings.seed,
-            "seconds": round(time.perf_counter() - started, 1),
-            "auroc": {
-                name.replace("-", "_"): {
-                    row["method"]: row["auroc"] for row in summary_rows(comparison, settings.validation.level)
-                }
-                for name, comparison in result.comparisons().items()
-            },
-            "cost_node": None if result.separation is None else result.node_name(result.separation.best),
-        }
-        write_summary(folder, summary)
+    with claimed(out):
+        _begin(out, STUDY)
+        result = run_study(settings, private_folder(out), n_jobs=n_jobs, progress=bool(verbose))
+        with replaced_folder(out, STUDY, PUBLISHED) as folder:
+            figures = draw_figures(result)
+            _write_parts(folder, result.tables(), figures)
+            if result.tree is not None:
+                newick = result.tree.to_newick(support=result.support, digits=6)
+                (folder / TREE).write_text(newick + "\n", encoding="utf-8")
+            if result.model is not None:
+                result.model.save(folder / FILE)
+            write_report(result, figures, folder / REPORT)
+            (folder / CONFIG).write_text(published_config(config), encoding="utf-8")
+            summary = {
+                "command": STUDY,
+                "version": __version__,
+                "status": "finished",
+                "quick": quick,
+                "seed": settings.seed,
+                "seconds": round(time.perf_counter() - started, 1),
+                "auroc": {
+                    name.replace("-", "_"): {
+                        row["method"]: row["auroc"] for row in summary_rows(comparison, settings.validation.level)
+                    }
+                    for name, comparison in result.comparisons().items()
+                },
+                "converged": result.facts["converged"],
+                "verdict": result.facts["verdict"],
+                "cost_node": None if result.separation is None else result.node_name(result.separation.best),
+            }
+            write_summary(folder, summary)
     return summary
 
 
@@ -82,8 +85,11 @@ def apply(
     *,
     source: str = "meds",
     threshold: str | None = None,
+    columns: Mapping[str, str] | None = None,
     vocabulary: str | None = None,
+    date_format: str | None = None,
     timezone: str | None = None,
+    duplicates: str = "keep",
     schema: str | None = None,
 ) -> dict[str, Any]:
     """Score other patients with a study's model and write a folder, as ``coaltree records apply`` does.
@@ -100,7 +106,7 @@ def apply(
         Layout of the records.
     threshold : str, optional
         Day 0: a date, a CSV with subject_id and date, or a MEDS label file. Default: index events.
-    vocabulary, timezone, schema : str, optional
+    columns, vocabulary, date_format, timezone, duplicates, schema
         As in a study's `[data]`.
 
     Returns
@@ -110,33 +116,38 @@ def apply(
     """
     from coaltree.records.bundle import apply_model
     from coaltree.records.config import DataConfig
+    from coaltree.records.published import PUBLISHED
     from coaltree.records.review import summary_rows
     from coaltree.report.applying import draw_application, write_application
 
     out = Path(out)
-    _begin(out, APPLY)
-    settings = DataConfig(
-        path=str(Path(data).expanduser().resolve()),
-        source=source,
-        vocabulary=vocabulary,
-        timezone=timezone,
-        schema=schema,
-    )
-    found = apply_model(Path(model), settings, private_folder(out), threshold)
-    means = [] if found.comparison is None else summary_rows(found.comparison, 0.95)
-    with replaced_folder(out, APPLY) as folder:
-        figures = draw_application(found)
-        _write_parts(folder, found.tables(), figures)
-        write_application(found, figures, folder / REPORT)
-        summary = {
-            "command": APPLY,
-            "version": __version__,
-            "status": "finished",
-            "n_subjects": found.n_subjects,
-            "auroc": {row["method"]: row["auroc"] for row in means},
-            "known_codes": list(found.known_codes),
-        }
-        write_summary(folder, summary)
+    with claimed(out):
+        _begin(out, APPLY)
+        settings = DataConfig(
+            path=str(Path(data).expanduser().resolve()),
+            source=source,
+            columns=None if columns is None else dict(columns),
+            vocabulary=vocabulary,
+            date_format=date_format,
+            timezone=timezone,
+            duplicates=duplicates,
+            schema=schema,
+        )
+        found = apply_model(Path(model), settings, private_folder(out), threshold)
+        means = [] if found.comparison is None else summary_rows(found.comparison, 0.95)
+        with replaced_folder(out, APPLY, PUBLISHED) as folder:
+            figures = draw_application(found)
+            _write_parts(folder, found.tables(), figures)
+            write_application(found, figures, folder / REPORT)
+            summary = {
+                "command": APPLY,
+                "version": __version__,
+                "status": "finished",
+                "n_subjects": found.n_subjects,
+                "auroc": {row["method"]: row["auroc"] for row in means},
+                "known_codes": list(found.known_codes),
+            }
+            write_summary(folder, summary)
     return summary | {"scores": found.scores}
 
 
@@ -152,6 +163,13 @@ def private_folder(out: str | Path) -> Path:
     """Return where patient rows are kept to resume a study: beside the results, so that these can be shared."""
     destination = Path(out).expanduser().resolve()
     return destination.with_name(f"{destination.name}-private")
+
+
+def other_files(out: str | Path) -> list[str]:
+    """Return the names of what is in a folder of results and is not of a kind that a study publishes."""
+    from coaltree.records.published import PUBLISHED
+
+    return sorted(file.name for file in Path(out).iterdir() if file.name not in PUBLISHED)
 
 
 def _begin(out: Path, command: str) -> None:

@@ -22,6 +22,8 @@ from coaltree.results.folder import (
     TREE,
     Progress,
     check_free,
+    clade_shares,
+    claimed,
     fingerprint,
     provenance,
     replaced_folder,
@@ -45,7 +47,7 @@ MEANING = {
     COEFFICIENTS: "posterior mean and interval of every coefficient",
     NODES: "the models of the inner nodes of the tree",
     PREDICTIONS: "out-of-fold probabilities of every row and outcome",
-    TREE: "the tree of outcomes with clade supports, for any tree viewer",
+    TREE: "the tree of outcomes with transfer supports, for any tree viewer",
     ANNOTATED: "the same with intervals of the merge times, for FigTree and BEAST tools",
     POSTERIOR_NEXUS: "all trees of the posterior, for any tree viewer",
     MODEL: "the model, for `coaltree regress predict` and CoalescentProbit.load",
@@ -159,7 +161,7 @@ def regress(
     if n_folds > len(data.X):
         raise TableError(f"`n_folds` {n_folds} is more than the {len(data.X)} rows.")
     check_free(out, overwrite)
-    with replaced_folder(out, COMMAND) as folder:
+    with claimed(out), replaced_folder(out, COMMAND) as folder:
         n_rows, n_features = data.X.shape
         progress.say(f"{n_rows:,} rows, {n_features:,} features, {len(data.outcomes):,} outcomes.")
         for remark in data.notes:
@@ -251,7 +253,9 @@ def _summary(found: Regression, options: RegressOptions, sources: tuple[Any, Any
         "parameters": parameters | {"baselines": list(options.baselines)},
         "r_hat": fit.diagnostics["r_hat"],
         "bulk_ess": fit.diagnostics["bulk_ess"],
-        "converged": fit.verdict[0],
+        "converged": fit.convergence.converged,
+        "verdict": fit.convergence.verdict,
+        "convergence": fit.convergence.as_dict(),
         "acceptance": fit.diagnostics["acceptance"],
     }
     if comparison is not None:
@@ -274,13 +278,13 @@ def _write(folder: Path, found: Regression) -> None:
     Rows(coefficient_rows(fit, data.features, data.outcomes)).to_csv(folder / COEFFICIENTS)
     tree, posterior = fit.tree, fit.posterior
     if tree is not None and posterior is not None:
-        support = write_trees(folder, tree, posterior)
-        n = tree.n_leaves
+        write_trees(folder, tree, posterior)
+        n, shares = tree.n_leaves, clade_shares(posterior, tree)
         Rows(
             {
                 "node": n + k,
                 "outcomes": "; ".join(tree.leaf_names[leaf] for leaf in tree.leaves(n + k)),
-                "support": None if support is None else float(support[k]),
+                **{name: float(values[k]) for name, values in shares.items()},
                 "time": float(tree.times[k]),
                 "(intercept)": float(fit.node_intercept[n + k]),
                 **{name: float(value) for name, value in zip(data.features, fit.node_coef[n + k], strict=True)},

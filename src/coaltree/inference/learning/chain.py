@@ -125,6 +125,7 @@ class Settings(NamedTuple):
     heavy: bool = False  # every row has its own noise
     keep_latent: int = 0  # keep what was drawn of the table with one draw in this many; 0: never
     effective_columns: str | float = "all"  # how many columns count as independent
+    checks: tuple[int, ...] = ()  # iterations at which a run may end
 
 
 def filled(X: Floats, now: Unknowns) -> Floats:
@@ -186,9 +187,10 @@ def draw_noise(
     least = SMALLEST_NOISE
     if integrated is None:
         log_p = tempered(likelihood(now.covariance, X), working.power)
-        least = max(least, working.least_noise(now.covariance))
     else:
         log_p = marginal_likelihood(integrated, X, working)
+    if integrated is None or integrated.log_marginal_of_sums is None:  # else the bound is part of the integral
+        least = max(least, working.least_noise(now.covariance))
 
     def log_density(log_noise: float) -> float:
         noise = math.exp(log_noise)
@@ -415,8 +417,10 @@ class Chain:
             self.walk.set_near(nearest(self.now.covariance.whiten(filled(self.X, self.now)), N_NEAR)[0])
 
     def keep(self) -> None:
-        """Append to the trace and, after warm-up, to the draws."""
+        """Append to the trace and, after warm-up, to the draws; missing entries count since the last check."""
         now = self.now
+        if self.n_done - 1 in self.settings.checks:
+            self.completed = Completed()
         row = {
             **now.covariance.values,
             "leaf_noise": now.noise_level,

@@ -19,6 +19,7 @@ from coaltree.inference.moves.row_noise import Tails
 from coaltree.model.covariance import CovarianceFamily
 from coaltree.model.missing import Imputed
 from coaltree.tree import Tree
+from coaltree.validation import check_count, check_part
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -48,7 +49,8 @@ class Checkpoint:
         self.path = Path(path)
         seen = () if latent is None else (*latent.encoded, repr(latent.columns.models))
         state = rng.bit_generator.state
-        self.run = storage.fingerprint(X, *seen, leaf_noise, settings, n_chains, state, family)
+        how = settings if settings.checks else settings[:-1]  # as in files of runs before there were checks
+        self.run = storage.fingerprint(X, *seen, leaf_noise, how, n_chains, state, family)
         if not self.path.exists() and not self.path.parent.is_dir():
             raise InputError(f"checkpoint must be in a folder that exists, got {self.path}.")
 
@@ -56,12 +58,7 @@ class Checkpoint:
         """Bring fresh chains to where the file left them, if there is one."""
         if not self.path.exists():
             return
-        found = storage.read_chains(self.path, self.run, KIND)
-        for chain, (arrays, header) in zip(chains, found, strict=True):
-            try:
-                _unpack(chain, arrays, header)
-            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-                raise InputError(f"checkpoint {self.path} does not hold a valid run: {error}") from error
+        storage.read_chains(self.path, self.run, KIND, chains, _unpack)
 
     def write(self, chains: Sequence[Chain]) -> None:
         """Write all chains, whole or not at all."""
@@ -98,9 +95,45 @@ def _pack(chain: Chain) -> tuple[Arrays, dict[str, Any]]:
     return arrays, header
 
 
+def _check(chain: Chain, arrays: Arrays, n_done: int, n_completed: int) -> None:
+    """Raise ValueError unless the parts are those of this chain, which is a fresh one, after `n_done` iterations."""
+    n, settings, fresh = len(chain.X), chain.settings, _pack(chain)[0]
+    drawn = (0,) if chain.now.missing is None else chain.now.missing.drawn.shape
+    cuts = (0,) if chain.now.cuts is None else chain.now.cuts.shape
+    for name, like in fresh.items():
+        if name.startswith("trace."):
+            value = chain.now.covariance.values.get(name.removeprefix("trace."), 0.0)
+            check_part(arrays[name], name, (n_done, *(cuts if name == "trace.cuts" else np.shape(value))))
+        elif name.startswith("completed."):
+            check_part(arrays[name], name, drawn if n_completed else (0,))
+        elif not name.startswith("walk."):  # which checks its own
+            check_part(arrays[name], name, like.shape, like.dtype.kind, finite=name != "tails")
+    positive = [arrays[name] for name in ("tails", "draws.own_noise", "draws.df") if name in arrays]
+    if arrays["leaf_noise"].min() < 0.0 or not all((part > 0.0).all() for part in positive):
+        raise InputError("leaf_noise must not be negative, and tails must be positive.")
+    n_draws = max(n_done - settings.warmup, 0) // settings.thin
+    if not n_draws:
+        return
+    check_part(arrays["draws.children"], "draws.children", (n_draws, n - 1, 2), "i")
+    shapes: dict[str, tuple[int, ...]] = {"draws.times": (n_draws, n - 1), "draws.numbers": (n_draws, 2)}
+    for name, value in chain.now.covariance.values.items():
+        shapes[f"draws.value {name}"] = (n_draws, *np.shape(value))
+    if chain.now.tails is not None:
+        shapes |= {"draws.own_noise": (n_draws, n), "draws.df": (n_draws,)}
+    if settings.keep_latent:
+        n_latent = len(range(0, n_draws, settings.keep_latent))
+        shapes |= {"latent": (n_latent, *drawn), "latent cuts": (n_latent, *cuts)}
+    for name, shape in shapes.items():
+        check_part(arrays[name], name, shape, finite=name != "draws.df")
+    for children, times in zip(arrays["draws.children"], arrays["draws.times"], strict=True):
+        Tree(children, times)
+
+
 def _unpack(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
     chain.rng.bit_generator.state = header["generator"]
-    chain.n_done = int(header["n_done"])
+    n_done, n_completed = (check_count(header[name], name, at_least=0) for name in ("n_done", "n_completed"))
+    _check(chain, arrays, n_done, n_completed)
+    chain.n_done = n_done
     chain.trace = {name: list(arrays[f"trace.{name}"]) for name in chain.trace}
     chain.now = Unknowns(
         Tree(arrays["children"], arrays["times"]),
@@ -112,9 +145,9 @@ def _unpack(chain: Chain, arrays: Arrays, header: dict[str, Any]) -> None:
     )
     if not chain.settings.greedy:
         chain.walk.from_file(storage.below(arrays, "walk."), chain.now.tree)
-    chain.completed.n = int(header["n_completed"])
-    for name, array in storage.below(arrays, "completed.").items():
-        setattr(chain.completed, name, array)
+    chain.completed.n = n_completed
+    for name in _COMPLETED:
+        setattr(chain.completed, name, arrays.get(f"completed.{name}", getattr(chain.completed, name)))
     values = storage.below(arrays, "draws.value ")
     chain.draws = [
         Draw(children, times, _plain({name: each[k] for name, each in values.items()}), *numbers.tolist())

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from coaltree._arrays import Floats
 from coaltree._version import __version__
 from coaltree.errors import InputError
-from coaltree.inference.effort import Effort, settle
+from coaltree.inference.effort import Effort, settle, suits_full_covariance
 from coaltree.inference.learning import chain as learn
 from coaltree.inference.learning import running
 from coaltree.inference.learning.chain import AUTO, GREEDY, Chain
@@ -34,10 +34,10 @@ from coaltree.inference.predictive.loo import Compared, LeaveOneOut, compare
 from coaltree.inference.predictive.mixed import Mixed, as_mixed, sparing
 from coaltree.inference.smc.sampling import leaf_names
 from coaltree.model.columns import Columns
-from coaltree.model.covariance import CovarianceFamily, Diagonal, Fixed, HuangWand, as_family
+from coaltree.model.covariance import CovarianceFamily, Diagonal, Fixed, HuangWand, ShrunkWishart, as_family
 from coaltree.model.family import State
 from coaltree.model.unit import unit_family
-from coaltree.posterior.convergence import Convergence, diagnose
+from coaltree.posterior.convergence import MIXED, NUMBERS, Convergence, diagnose
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.validation import check_choice, check_count, check_data, check_leaf_noise
@@ -193,12 +193,15 @@ def learn_posterior(
     X : array-like (n, d)
         One row per leaf. Missing entries are NaN: they are integrated out under a diagonal covariance, drawn with the
         rest under a full one, and returned as `completed`.
-    covariance : {"spherical", "diagonal", "wishart", "factors", "auto"}, array (d, d) or (d,), kernel or family
-        The form of Φ. A scikit-learn kernel is a Gaussian process over `coordinates` of the d columns. "wishart"
-        learns a full matrix; with n ≤ d rows its prior decides what the data cannot, and a warning says so. "factors"
+    covariance : {"spherical", "diagonal", "shrunk", "wishart", "factors", "auto"}, array (d, d) or (d,), kernel, family
+        The form of Φ. A scikit-learn kernel is a Gaussian process over `coordinates` of the d columns. "shrunk" learns
+        a full matrix, shrunk towards one variance for all columns by as much as the data ask for. "wishart" learns a
+        full one that is not; with n ≤ d rows its prior decides what the data cannot, and a warning says so. "factors"
         learns a few common factors and a variance for each column. "auto" runs short chains with each that suits the
-        table and takes the one with the highest leave-one-out density (`compared`). Default: "spherical"; "diagonal" if
-        there are binary, ordinal or categorical `columns`.
+        table and takes the one with the highest leave-one-out density (`compared`). Default: "shrunk" where rows are
+        enough to learn it (`coaltree.inference.effort`: 50 or more, 4 per column, no missing entries, more than 10
+        distinct values in every column), else "spherical"; "diagonal" if there are binary, ordinal or categorical
+        `columns`.
     coordinates : array-like (d, p), optional
         Positions of the columns, for a kernel.
     leaf_noise : "learn", "robust", "auto", float or array-like (n,)
@@ -214,7 +217,10 @@ def learn_posterior(
         Number of chains, each from its own start. Default: 2.
     thin : int, optional
         Iterations of a chain between two kept draws. The defaults of all four depend on the number of rows, see
-        `coaltree.inference.effort`: 234 and 200 draws four iterations apart up to 1 700 rows, 50 and 200 at 20 000.
+        `coaltree.inference.effort`. If neither `n_draws`, `warmup` nor `thin` is given, chains of up to 10 000 rows
+        (3 333 if more than 64 columns or latent coordinates make them slow) end as soon as they have converged. They
+        are judged after 150, 300, 450, 600, 900 and 1 200 iterations, as far as 2 million regrafts go; the first third
+        is dropped, and about 200 draws are kept. Larger tables have a fixed length.
     method : {"auto", "greedy"}
         "auto" samples. "greedy" builds the greedy tree (rule "peak") at the current covariance and noise instead, in
         every iteration, and the last one is the only tree returned.
@@ -267,6 +273,13 @@ def learn_posterior(
         effective = ALL
     if covariance is None:
         covariance = "spherical" if mixed is None else mixed.columns.usual_covariance
+        if (
+            covariance == "spherical"
+            and effective == AUTO
+            and suits_full_covariance(X_array)
+            and not collinear(X_array)
+        ):
+            covariance = "shrunk"
     how = _How(X_array, coordinates, method, n_jobs, neighbors, mixed, effective)
     slow = X_array.shape[1] > FREE_COLUMNS or (mixed is not None and mixed.columns.is_latent)
     effort = settle(len(X_array), warmup, n_draws, n_chains, thin, method == GREEDY, slow)
@@ -300,8 +313,8 @@ class _How(NamedTuple):
     effective_columns: str | float
 
     def given(self, covariance: Any) -> _How:
-        """Return how to run with a covariance: only a spherical one has noise that is bounded by rounding."""
-        if self.mixed is None or (isinstance(covariance, str) and covariance == "spherical"):
+        """Return how to run with a covariance: only with these is noise bounded by rounding."""
+        if self.mixed is None or (isinstance(covariance, str) and covariance in ("spherical", "shrunk")):
             return self
         mixed = self.mixed.in_cells()
         counted = ALL if mixed.columns.is_latent else self.effective_columns
@@ -330,6 +343,9 @@ def _learn(
         raise InputError('leaf_noise="robust" is for sampled trees, got method="greedy". Use leaf_noise="learn".')
     noise = None if learn_noise else check_leaf_noise(leaf_noise, n)
     told = _check_learnable(X_array, family) if latent is None else []
+    n_drawn = 0 if how.mixed is None else int(np.isnan(X_array).sum())
+    if effort.checks and sparing(n_drawn, effort.most_kept) > 1:  # too large to keep draws that may be dropped later
+        effort = settle(n, n_draws=effort.n_draws, n_chains=effort.n_chains, slow=True)
     settings = learn.Settings(
         effort.warmup,
         effort.thin,
@@ -337,10 +353,10 @@ def _learn(
         method == GREEDY,
         neighbors,
         own_noise,
+        keep_latent=0 if how.mixed is None else sparing(n_drawn, effort.most_kept),
         effective_columns=how.effective_columns,
+        checks=effort.checks,
     )
-    if how.mixed is not None:
-        settings = settings._replace(keep_latent=sparing(int(np.isnan(X_array).sum()), effort.n_draws))
 
     rng = as_generator(random_state)
     file = (
@@ -351,18 +367,27 @@ def _learn(
     chains = _chains(X_array, family, noise, settings, effort, rng, latent)
     if file is not None:
         file.load(chains)
+    about = NUMBERS if how.mixed is None or not how.mixed.columns.is_latent else MIXED
     finished = running.run(
-        chains, effort.n_iter, how.n_jobs, progress, None if file is None else lambda: file.write(chains)
+        chains,
+        effort.n_iter,
+        how.n_jobs,
+        progress,
+        None if file is None else lambda: file.write(chains),
+        effort.checks[:-1],
+        lambda: _judge(_keep(chains, effort), chains, about).converged,
     )
     if min(chain.n_done for chain in chains) == 0:
         raise KeyboardInterrupt
-    learned = _gather(X_array, chains, effort, names, method, finished, seed_of(random_state))
+    kept = _keep(chains, effort)
+    wanted = kept.n_done if finished else effort.n_iter
+    learned = _gather(X_array, chains, kept, names, method, wanted, seed_of(random_state), about, _label(covariance))
     if learned.convergence is not None and learned.convergence.warnings:
         from sklearn.exceptions import ConvergenceWarning  # slow to import
 
         told += [(message, ConvergenceWarning) for message in learned.convergence.warnings]
     if how.mixed is not None:
-        learned = learned._replace(mixed=how.mixed.with_draws(chains, len(learned.posterior)))
+        learned = learned._replace(mixed=how.mixed.with_draws(kept.draws[-len(learned.posterior) :], chains[-1]))
     return learned, told
 
 
@@ -410,7 +435,7 @@ def _check_learnable(X: Floats, family: CovarianceFamily) -> list[tuple[str, typ
     constant = np.flatnonzero(lowest == highest)
     if len(constant) == d:
         raise InputError("X is constant in every column: there is nothing to learn from.")
-    if len(constant) and isinstance(family, Diagonal | HuangWand):
+    if len(constant) and isinstance(family, Diagonal | HuangWand | ShrunkWishart):
         raise InputError(
             f"X is constant in column(s) {', '.join(map(str, constant))}, whose variance cannot be learned. Drop them, "
             'or use covariance="spherical".'
@@ -424,23 +449,50 @@ def _check_learnable(X: Floats, family: CovarianceFamily) -> list[tuple[str, typ
     return []
 
 
+class _Kept(NamedTuple):
+    """What is kept of the iterations that all chains have done."""
+
+    n_done: int
+    warmup: int  # iterations that are dropped
+    thin: int
+    draws: list[learn.Draw]  # of the first chain, of the second, …
+
+
+def _keep(chains: Sequence[Chain], effort: Effort) -> _Kept:
+    """Choose what to keep; of chains that are still in warm-up, their current state."""
+    n_done = min(chain.n_done for chain in chains)
+    n_drawn = min(len(chain.draws) for chain in chains)
+    if n_drawn == 0:
+        return _Kept(n_done, n_done - 1, effort.thin, [chain.draw() for chain in chains])
+    warmup, thin = effort.window(n_done)
+    step = thin // effort.thin
+    # Draw k, from 0, is of iteration effort.warmup + (k + 1) · effort.thin.
+    chosen = range((warmup - effort.warmup) // effort.thin + step - 1, n_drawn, step)
+    return _Kept(n_done, warmup, thin, [chain.draws[k] for chain in chains for k in chosen])
+
+
+def _judge(kept: _Kept, chains: Sequence[Chain], about: str) -> Convergence:
+    """Whether the chains agree, by all iterations after those that are dropped, and by the trees that are kept."""
+    recent = slice(kept.warmup, kept.n_done)
+    trace = {name: np.array([chain.trace[name][recent] for chain in chains]) for name in chains[0].trace}
+    return diagnose(trace, np.array([draw.children for draw in kept.draws]), len(chains), about=about)
+
+
 def _gather(
     X: Floats,
     chains: Sequence[Chain],
-    effort: Effort,
+    kept: _Kept,
     names: tuple[str, ...] | None,
     method: str,
-    finished: bool,
+    wanted: int,
     seed: int | None,
+    about: str,
+    covariance: str,
 ) -> LearnedPosterior:
-    """Combine the draws of all chains; for chains stopped during warm-up, their current state."""
-    n_done = min(chain.n_done for chain in chains)
-    n_kept = min(len(chain.draws) for chain in chains)
-    draws = [chain.draws[:n_kept] if n_kept else [chain.draw()] for chain in chains]
-    warmup = effort.warmup if n_kept else n_done - 1
+    """Combine the draws of all chains."""
+    n_done, warmup, thin, flat = kept
     family, d = chains[0].family, X.shape[1]
     trace = {name: np.array([chain.trace[name][:n_done] for chain in chains]) for name in chains[0].trace}
-    flat = [draw for each in draws for draw in each]
     states = [family.from_values(draw.values, d) for draw in flat]
     middle, noise = family.summarise(states), chains[0].now.leaf_noise
     noises = np.array([[draw.leaf_noise] for draw in flat])
@@ -463,10 +515,11 @@ def _gather(
         "method": GREEDY if method == GREEDY else "chain",
         "n_chains": len(chains),
         "warmup": warmup,
-        "thin": effort.thin,
+        "thin": thin,
         "iterations": n_done,
-        "iterations_wanted": effort.n_iter,
+        "iterations_wanted": wanted,
         "random_state": seed,
+        "covariance": covariance,
         "effective_columns": chains[0].working.power * d,
     }
     size = len(flat)
@@ -480,8 +533,7 @@ def _gather(
         names=names,
         info=info,
     )
-    kept = {name: values[:, warmup:] for name, values in trace.items()}
-    convergence = None if method == GREEDY else diagnose(kept, posterior.children, len(chains))
+    convergence = None if method == GREEDY else _judge(kept, chains, about)
     return LearnedPosterior(
         posterior,
         middle,
@@ -492,7 +544,7 @@ def _gather(
         warmup,
         *learn.completed(X, chains),
         convergence,
-        finished,
+        n_done == wanted,
         new,
         surprise,
         tails,

@@ -62,20 +62,29 @@ def run(
     n_jobs: int | None = None,
     progress: bool = False,
     save: Callable[[], None] | None = None,
+    checks: Sequence[int] = (),
+    enough: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Extend every chain to `n_iter` iterations; the result does not depend on `n_jobs` or on where they run.
 
-    `save` is called from time to time, and at the end. Ctrl-C ends the run early, between two iterations. Returns
+    When all chains have as many iterations as one of the `checks`, the run ends if that is `enough`. `save` is called
+    from time to time, and at the end. Ctrl-C ends the run early, between two iterations. Returns
     whether it was completed.
     """
     backend, _ = get_active_backend(prefer="threads")
     here = isinstance(backend, ThreadingBackend | SequentialBackend)
-    finished = True
+    finished, stops = True, [*checks, n_iter]
+
+    def ended() -> bool:
+        done = {chain.n_done for chain in chains}
+        return min(done) >= n_iter or (len(done) == 1 and done <= {*checks} and enough())
+
     saved, pause = time.monotonic(), SECONDS_BETWEEN_CHECKPOINTS
     with _threads(chains, n_jobs) if here else _elsewhere(chains, n_jobs) as advance:
         try:
-            for _ in _rounds(chains, n_iter, progress):
-                advance(n_iter)
+            for _ in _rounds(chains, n_iter, progress, ended):
+                least = min(chain.n_done for chain in chains)
+                advance(min(stop for stop in stops if stop > least))
                 if save is not None and time.monotonic() - saved > pause:
                     began = time.monotonic()
                     save()
@@ -139,12 +148,25 @@ def _block_away(chain: Runnable, n_iter: int, seconds: float) -> Runnable:
     return chain
 
 
-def _rounds(chains: Sequence[Runnable], n_iter: int, progress: bool) -> Iterator[None]:
-    """Continue until every chain has `n_iter` iterations; show progress."""
+def _rounds(chains: Sequence[Runnable], n_iter: int, progress: bool, ended: Callable[[], bool]) -> Iterator[None]:
+    """Continue until chains have `ended`, at most with `n_iter` iterations each; show progress.
+
+    The bar begins after the first block, in which kernels may have to be compiled: the time left is then that of the
+    iterations alone.
+    """
+    over = ended()
+    if not over:
+        yield
+        over = ended()
     done = [chain.n_done for chain in chains]
     with tqdm(total=n_iter * len(chains), initial=sum(done), desc="iterations", disable=not progress) as bar:
-        while min(done) < n_iter:
+        bar.set_postfix(chains[0].progress())
+        while not over:
             yield
+            over = ended()
             before, done = sum(done), [chain.n_done for chain in chains]
             bar.set_postfix(chains[0].progress(), refresh=False)
             bar.update(sum(done) - before)
+        if sum(done) < bar.total:  # converged: nothing is left to do
+            bar.total = sum(done)
+            bar.refresh()

@@ -6,13 +6,17 @@ scaled χ² with
 
     d_e = (tr C)² / tr C²
 
-degrees of freedom (Satterthwaite). The likelihood is therefore raised to the power d_e / d, which restores the
+degrees of freedom (Satterthwaite). A tree of rows that are near in all columns alike has contrasts that are nearly
+independent whatever Φ is: rows far apart along a common direction were not merged. So C and the tree are estimated in
+turns, each tree greedy in the metric of the C before, shrunk towards a multiple of I (Ledoit and Wolf 2004). Where
+columns are independent this ends at once. The likelihood is therefore raised to the power d_e / d, which restores the
 information identity for log branch lengths, as in the magnitude adjustment of composite likelihoods (Pauli, Racugno and
 Ventura 2011). With Φ = φI this is the model with d_e columns at the same distances: a table with a copy of every column
 has the same posterior as without the copies.
 
 **Values that are rounded.** Rows that share rounded values make noise of zero infinitely likely. A value known to a
-step h is off by a variance of h²/12, so the noise variance s₀φ of a spherical Φ is at least that of the median column.
+step h is off by a variance of h²/12, so the noise variance s₀φ of a spherical Φ, or s₀σ² of one shrunk towards σ²I, is
+at least that of the median column.
 """
 
 from __future__ import annotations
@@ -20,17 +24,18 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from coaltree._arrays import Floats
 from coaltree.errors import InputError
-from coaltree.inference.learning.start import Unknowns
-from coaltree.model.covariance import CovarianceFamily, Diagonal, Spherical, State
+from coaltree.inference.learning.start import Unknowns, greedy_start
+from coaltree.model.covariance import CovarianceFamily, Diagonal, ShrunkWishart, Spherical, State
 from coaltree.model.diffusion import pass_up
 from coaltree.validation import check_real
 
 AUTO, ALL = "auto", "all"
-# This many contrasts are enough to estimate d_e.
-MOST_CONTRASTS = 4000
+# Rows from which d_e is estimated at most, rounds of tree and C, and the share by which d_e still changes at the end.
+MOST_COUNTED, MOST_ROUNDS, SETTLED = 1000, 12, 0.01
 # A column has ties if fewer of its values than this share are distinct. Values nearer than this share of their range
 # are equal, up to rounding in floating point.
 TIED, EQUAL = 0.9, 1e-9
@@ -75,11 +80,10 @@ def work_with(
     columns = float(d)
     if isinstance(family, Spherical | Diagonal) and effective != ALL:
         if effective == AUTO:
-            up = pass_up(start.tree, start.covariance.whiten(filled), start.leaf_noise)
-            columns = effective_columns(up.messages.contrasts(start.tree))
+            columns = count_columns(start.covariance.whiten(filled), start.leaf_noise)
         else:
             columns = float(effective)
-    bounded = learn_noise and isinstance(family, Spherical)
+    bounded = learn_noise and isinstance(family, Spherical | ShrunkWishart)
     return Working(columns / d, rounding_variance(X) if bounded else 0.0)
 
 
@@ -89,18 +93,43 @@ def with_room(start: Unknowns, working: Working) -> Unknowns:
     return start if start.noise_level >= least else start.with_noise_level(least)
 
 
-def effective_columns(u: Floats) -> float:
-    """d_e = (tr C)² / tr C², between 1 and d, of the covariance C of contrasts (m, d).
+def count_columns(rows: Floats, noise: Floats) -> float:
+    """d_e of rows (n, d) with independent noise (n,), from trees that allow for what they say about the covariance."""
+    from sklearn.covariance import ledoit_wolf  # slow to import
+
+    n, d = rows.shape
+    if n > MOST_COUNTED:
+        some = np.linspace(0, n - 1, MOST_COUNTED).astype(int)
+        rows, noise, n = rows[some], noise[some], MOST_COUNTED
+    rows = rows - rows.mean(axis=0)
+    if d >= n:  # what is said of C, and distances, are the same in the space of the rows
+        left, sizes, _ = np.linalg.svd(rows, full_matrices=False)
+        rows = (left * sizes)[:, :-1]
+    metric: Floats = rows
+    found = float(d)
+    for _ in range(MOST_ROUNDS):
+        tree = greedy_start(metric, noise, None)
+        u = pass_up(tree, rows, noise).messages.contrasts(tree)
+        before, found = found, effective_columns(u, d)
+        if abs(found - before) <= SETTLED * before:
+            break
+        shrunk = ledoit_wolf(u, assume_centered=True)[0]
+        shrunk *= len(shrunk) / np.trace(shrunk)  # contrasts stay as long as they are, beside noise in units of before
+        metric = solve_triangular(np.linalg.cholesky(shrunk), rows.T, lower=True).T
+    return found
+
+
+def effective_columns(u: Floats, d: int | None = None) -> float:
+    """d_e = (tr C)² / tr C², between 1 and d, of the covariance C of contrasts (m, d), or (m, r) in a subspace.
 
     Both parts are estimated without bias for normal contrasts: with Ĉ = uᵀu/m,
     E tr Ĉ² = (1 + 1/m) tr C² + (tr C)²/m and E (tr Ĉ)² = (tr C)² + 2 tr C²/m.
     """
-    if len(u) > MOST_CONTRASTS:
-        u = u[np.linspace(0, len(u) - 1, MOST_CONTRASTS).astype(int)]
-    m, d = u.shape
+    m = len(u)
+    d = u.shape[1] if d is None else d
     if m < 3:
         return float(d)
-    products = u.T @ u if d <= m else u @ u.T  # of equal trace and norm
+    products = u.T @ u if u.shape[1] <= m else u @ u.T  # of equal trace and norm
     square, norm = (np.trace(products) / m) ** 2, float(np.sum(products**2)) / m**2
     trace_of_square = (norm - square / m) / (1.0 + 1.0 / m - 2.0 / m**2)
     square_of_trace = square - 2.0 * trace_of_square / m

@@ -29,11 +29,11 @@ from coaltree.model import gig
 from coaltree.randomness import Stream, uniform
 
 # Knots on either side of the peak.
-N_SIDE = 8
+N_SIDE = 3
 N_KNOTS = 2 * N_SIDE + 1
 # The proposal never falls below e^(−DEPTH) of its peak on an edge, so it can always be evaluated where the chain is.
 DEPTH = 60.0
-_TIME, _LOG = 0, 1
+TIME, LOG = 0, 1  # rows of knots
 
 
 class Edge(NamedTuple):
@@ -202,24 +202,29 @@ def find_peak(edge: Edge, others: Others, d: float, tolerance: float) -> tuple[f
 
 
 @borrowing
-def lay_knots(edge: Edge, others: Others, d: float, beta: float, peak: float, width: float, out: Floats) -> None:
-    """Knots of the proposal, out (2, N_KNOTS): times from low to high and β log f there.
+def spread_knots(edge: Edge, peak: float, width: float, out: Floats) -> None:
+    """Times of the proposal's knots, from low to high; out (2, N_KNOTS).
 
     Their distances from the peak grow geometrically from half a width to the ends of the edge, by no less than 3/2.
     """
-    top = beta * log_density(edge, others, d, peak)
-    out[_TIME, N_SIDE] = peak
-    out[_LOG, N_SIDE] = top
+    out[TIME, N_SIDE] = peak
     for side in (-1, 1):
         end = edge.high if side > 0 else edge.low
         reach = abs(end - peak)
         distance = min(0.5 * width, reach)
         ratio = max(1.5, (reach / distance) ** (1.0 / (N_SIDE - 1))) if distance > 0.0 else 1.5
         for k in range(1, N_SIDE + 1):
-            time = peak + side * distance if distance < reach and k < N_SIDE else end
-            out[_TIME, N_SIDE + side * k] = time
-            out[_LOG, N_SIDE + side * k] = max(beta * log_density(edge, others, d, time), top - DEPTH)
+            out[TIME, N_SIDE + side * k] = peak + side * distance if distance < reach and k < N_SIDE else end
             distance *= ratio
+
+
+@borrowing
+def lay_knots(edge: Edge, others: Others, d: float, beta: float, peak: float, width: float, out: Floats) -> None:
+    """Knots of the proposal, out (2, N_KNOTS): times from low to high and β log f there."""
+    spread_knots(edge, peak, width, out)
+    top = beta * log_density(edge, others, d, peak)
+    for k in range(N_KNOTS):
+        out[LOG, k] = max(beta * log_density(edge, others, d, out[TIME, k]), top - DEPTH)
 
 
 @borrowing
@@ -231,8 +236,8 @@ def _relative_mass(drop: float) -> float:
 @borrowing
 def knot_mass(knots: Floats, segment: int, top: float) -> float:
     """Mass of the interpolated density between two knots, in units of e^top."""
-    left, right = knots[_LOG, segment], knots[_LOG, segment + 1]
-    length = knots[_TIME, segment + 1] - knots[_TIME, segment]
+    left, right = knots[LOG, segment], knots[LOG, segment + 1]
+    length = knots[TIME, segment + 1] - knots[TIME, segment]
     mass: float = length * math.exp(max(left, right) - top) * _relative_mass(abs(right - left))
     return mass
 
@@ -240,9 +245,9 @@ def knot_mass(knots: Floats, segment: int, top: float) -> float:
 @borrowing
 def highest(knots: Floats) -> float:
     """The largest log density among the knots."""
-    top = knots[_LOG, 0]
+    top = knots[LOG, 0]
     for k in range(1, N_KNOTS):
-        top = max(top, knots[_LOG, k])
+        top = max(top, knots[LOG, k])
     return float(top)
 
 
@@ -259,12 +264,12 @@ def log_knot_mass(knots: Floats) -> float:
 @borrowing
 def interpolate(knots: Floats, time: float) -> float:
     """The interpolated log density, not normalised."""
-    value: float = knots[_LOG, N_KNOTS - 1]
+    value: float = knots[LOG, N_KNOTS - 1]
     for segment in range(N_KNOTS - 1):
-        left, right = knots[_TIME, segment], knots[_TIME, segment + 1]
+        left, right = knots[TIME, segment], knots[TIME, segment + 1]
         if time <= right and left < right:
             along = (time - left) / (right - left)
-            value = knots[_LOG, segment] + along * (knots[_LOG, segment + 1] - knots[_LOG, segment])
+            value = knots[LOG, segment] + along * (knots[LOG, segment + 1] - knots[LOG, segment])
             break
     return value
 
@@ -286,13 +291,13 @@ def draw_from_knots(knots: Floats, stream: Stream) -> float:
                 break
             left_over -= mass
     # Within a segment the density is e^(−drop·u), u measured from its higher end.
-    change = knots[_LOG, chosen + 1] - knots[_LOG, chosen]
+    change = knots[LOG, chosen + 1] - knots[LOG, chosen]
     drop = abs(change)
     u = uniform(stream)
     along = -math.log1p(u * math.expm1(-drop)) / drop if drop > 1e-9 else u
     if change > 0.0:
         along = 1.0 - along
-    low, high = knots[_TIME, chosen], knots[_TIME, chosen + 1]
+    low, high = knots[TIME, chosen], knots[TIME, chosen + 1]
     time: float = min(max(low + along * (high - low), low), high)
     return time
 

@@ -7,8 +7,8 @@ T without both their merges; S is attached to T, and F to the result.
 
     π(T + S + F) ∝ f(S's place | T) f(F's place | T + S),
 
-and each place is proposed from a search that starts at rows near the subtree (`moves.local`), so the reverse move needs
-only one more search, for F's old place in T with S where it was. S is not put back on its old edge, so
+and each place is proposed from a search that starts at rows near the subtree (`moves.search`), so the reverse move
+needs only one more search, for F's old place in T with S where it was. S is not put back on its old edge, so
 
     q(edge) = mass(edge) / (sum of all masses − mass(old edge)).
 
@@ -25,25 +25,15 @@ import numpy as np
 from coaltree._arrays import Ints
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference.moves.lineages import insert, remove
-from coaltree.inference.moves.local import (
-    N_ANCHORS,
-    PAIRS,
-    PAIRS_ACCEPTED,
-    Local,
-    draw_found,
-    find_anchors,
-    find_edges,
-    is_below,
-    log_proposal,
-    log_target,
-    weigh_found,
-)
+from coaltree.inference.moves.local import PAIRS, PAIRS_ACCEPTED, SEARCH, Local
 from coaltree.inference.moves.mutable_tree import hang, other_child, take_out
 from coaltree.inference.moves.regraft_proposal import Survey, choose_edge, log_sum_of_masses
+from coaltree.inference.moves.search import N_ANCHORS, find_anchors, is_below
 from coaltree.randomness import Stream, exponential, uniform
 
 # Probability of a further step up from a row to the subtree that is cut off.
 FURTHER = 0.5
+find_edges, weigh_found, draw_found, log_target, log_proposal = SEARCH
 
 
 @borrowing
@@ -75,7 +65,8 @@ def search_near(state: Local, cut: int, away: int, most: int, starts: Ints, stre
     search = state.search
     search.now[0] += 1
     search.stamp[state.parent.size - 1] = search.now[0]
-    return find_edges(state, cut, starts, find_anchors(state, cut, away, stream, starts), most)
+    n_edges: int = find_edges(state, cut, starts, find_anchors(state, cut, away, stream, starts), most)
+    return n_edges
 
 
 @borrowing

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.errors import InputError
-from coaltree.inference.moves import edge_density, local, pairs
+from coaltree.inference.moves import edge_density, local, pairs, search
 from coaltree.inference.moves.edge_density import Edge, log_likelihood
 from coaltree.inference.moves.lineages import (
     expected_times,
@@ -232,7 +232,7 @@ class Walk:
             others=make_clock(self.expected),
             lineages=make_lineages(time),
             near=np.empty(near.shape, dtype=np.int32),
-            search=local.make_search(n),
+            search=search.make_search(n),
             heat=np.array([self.power * d, self.power]),
             log_joint=np.zeros(1),
         )

@@ -226,7 +226,8 @@ def _weigh_near(seen: _Seen, group: Group) -> Places:
     view, log_det = _view(seen.root, group.observed)
     # A gap may be filled with anything: its value is not used.
     points = seen.root.whiten(np.where(group.observed, group.points, 0.0))
-    task = Task(seen.sites, seen.clades, seen.clock, points, seen.new_noise, view, float(d), MARGIN)
+    margin = MARGIN + math.log(len(seen.sites.parent))
+    task = Task(seen.sites, seen.clades, seen.clock, points, seen.new_noise, view, float(d), margin)
     found = find_places(task, group.near, MOST_IN_VAIN)
     return _places(found, d, log_det)
 

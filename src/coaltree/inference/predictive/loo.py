@@ -30,7 +30,9 @@ from coaltree.inference.moves.edge_density import exposure, n_until, root_excess
 from coaltree.inference.moves.mutable_tree import Chain, attach, detach, make_chain, other_child
 from coaltree.inference.moves.regraft_proposal import ROUGHLY, Survey, edge_at, make_survey, visit_edges
 from coaltree.inference.moves.row_noise import Tails
-from coaltree.inference.predictive.mass import NEGLIGIBLE, add_logs, integrate, log_bound
+from coaltree.inference.predictive.cells import Cells, no_cells
+from coaltree.inference.predictive.edge_mass import N_SUMS, add_logs, integrate, log_bound
+from coaltree.inference.predictive.mass import NEGLIGIBLE
 from coaltree.inference.predictive.near import KINKS
 from coaltree.model import gig
 from coaltree.model.factorisations import root_of
@@ -164,7 +166,9 @@ def noise_grid(tails: Tails, largest: float, d: int) -> tuple[Floats, Floats]:
 
 
 @inline
-def _log_mass(state: Chain, cut: int, noise: float, d: float, survey: Survey, n_edges: int, sums: Floats) -> float:
+def _log_mass(
+    state: Chain, cut: int, noise: float, d: float, survey: Survey, n_edges: int, none: Cells, sums: Floats
+) -> float:
     """Log f of a leaf with the given noise, after `visit_edges`."""
     state.variance[cut] = noise
     others, root = state.others, survey.edge[0]
@@ -184,8 +188,8 @@ def _log_mass(state: Chain, cut: int, noise: float, d: float, survey: Survey, n_
         edge = edge_at(state, survey, cut, node)
         last_rate = others.rate[n_until(others.times, np.nextafter(edge.high, 0.0))]
         log_prior = math.log(min(edge.high - edge.low, 1.0 / last_rate)) - exposure(others, edge.low)[0]
-        if log_prior + log_bound(edge, d, edge.low, edge.high) > total - margin:
-            mass, _ = integrate(edge, others, d, total - margin, KINKS, sums)
+        if log_prior + log_bound(edge, none, node, d, edge.low, edge.high) > total - margin:
+            mass, _ = integrate(edge, none, node, others, d, total - margin, KINKS, sums)
             total = add_logs(total, mass)
     return total
 
@@ -209,20 +213,20 @@ def hold_out(state: Chain, held: Ints, noise: Floats, log_weight: Floats, out: F
     """
     d = power * state.mean.shape[1]
     survey = make_survey(state.variance.size)
-    sums = np.empty(2)
+    none, sums = no_cells(), np.empty(N_SUMS)
     for h in range(held.size):
         cut = held[h]
         home, home_time, own = other_child(state, cut), state.time[state.parent[cut]], state.variance[cut]
         detach(state, cut)
         n_edges = visit_edges(state, cut, ROUGHLY, survey)
         first = _first_node(survey, n_edges, noise, d)
-        middle = log_weight[first] + _log_mass(state, cut, noise[first], d, survey, n_edges, sums)
+        middle = log_weight[first] + _log_mass(state, cut, noise[first], d, survey, n_edges, none, sums)
         total = middle
         for side in (-1, 1):
             k = first + side
             before = middle
             while 0 <= k < noise.size:
-                term = log_weight[k] + _log_mass(state, cut, noise[k], d, survey, n_edges, sums)
+                term = log_weight[k] + _log_mass(state, cut, noise[k], d, survey, n_edges, none, sums)
                 total = add_logs(total, term)
                 if term < before and term < total - LITTLE:
                     break

@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coaltree._arrays import Floats, Ints
-from coaltree._compile import borrowing, inline, kernel
+from coaltree._compile import inline, kernel
 from coaltree.inference.moves.edge_density import (
     Edge,
     Others,
@@ -42,11 +42,11 @@ from coaltree.inference.moves.edge_density import (
     expectation,
     exposure,
     fill_exposure,
-    find_peak,
-    log_density,
     n_until,
 )
 from coaltree.inference.moves.mutable_tree import Chain, look_above, make_chain, other_child
+from coaltree.inference.predictive.cells import no_cells
+from coaltree.inference.predictive.edge_mass import N_SUMS, add_logs, integrate, log_bound
 from coaltree.model import gig
 from coaltree.model.messages import meet, squared_distance
 from coaltree.tree import Tree
@@ -178,16 +178,10 @@ def make_grid(merges: Others, low: Floats, high: Floats, below: Floats, above: F
     return grid
 
 
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 # Edges whose share is shown to be below e^(−NEGLIGIBLE) of the sum, over the number of edges, are left out.
 NEGLIGIBLE = 16.0
-# Λ has a kink at each merge. Inside an interval of length h it costs less than h/500 of the interval's mass, and K of
-# them about √K times that, as their errors have either sign. Where √K h is less than this, intervals are not split;
-# others are split into at most this many pieces.
+# As `edge_mass.integrate` has it.
 SMOOTH = 1e-4
-MOST_PIECES = 12
-# The intervals start from the peak, which need not be exact.
-ROUGHLY = 0.1
 # The grid is trusted where log g changes by less than this from one end of an interval to the other,
 # or where the edge has less than e^(−MATTERS) of the sum so far.
 STEEP = 8.0
@@ -270,91 +264,6 @@ def _describe(state: Chain, out: Sites) -> None:
         out.log_prior[node] = -start + math.log(min(high - out.time[node], 1.0 / last_rate))
 
 
-@borrowing
-def log_bound(edge: Edge, d: float, low: float, high: float) -> float:
-    """Bound on log v^(−d/2) exp(−ε/2v) for times in [low, high]: v grows with time and ε is convex in it."""
-    span = edge.below + edge.above
-    first = (edge.below + low) / span
-    last = (edge.below + high) / span
-    best = first
-    if edge.eps_span > 0.0:
-        best = 0.5 * (1.0 + (edge.eps_below - edge.eps_above) / edge.eps_span)
-        best = min(max(best, first), last)
-    elif edge.eps_above < edge.eps_below:
-        best = last
-    eps = blend_distance(best, edge.eps_below, edge.eps_above, edge.eps_span)
-    v_low = edge.offset + low + (edge.below + low) * (1.0 - first)
-    v_high = edge.offset + high + (edge.below + high) * (1.0 - last)
-    if d == 0.0:
-        return 0.0
-    v = min(max(eps / d, v_low), v_high)
-    return -0.5 * (d * math.log(v) + eps / v) if v > 0.0 else math.inf
-
-
-@borrowing
-def add_logs(x: float, y: float) -> float:
-    """log(e^x + e^y), x finite."""
-    larger, smaller = max(x, y), min(x, y)
-    return larger + math.log1p(math.exp(smaller - larger))
-
-
-@inline
-def _add_interval(
-    edge: Edge, merges: Others, d: float, low: float, high: float, top: float, state_sums: Floats
-) -> None:
-    """Add ∫ f and ∫ f t over [low, high], in units of e^top."""
-    half, middle = 0.5 * (high - low), 0.5 * (high + low)
-    for k in range(NODES.size):
-        time = middle + half * NODES[k]
-        mass = half * WEIGHTS[k] * math.exp(log_density(edge, merges, d, time) - top)
-        state_sums[0] += mass
-        state_sums[1] += mass * time
-
-
-@inline
-def integrate(
-    edge: Edge, merges: Others, d: float, floor: float, kinks: float, state_sums: Floats
-) -> tuple[float, float]:
-    """Log ∫ f over a bounded edge, and the mean time; tails below e^floor are left out.
-
-    An interval of length h is split at merges, K of them, if √K h > kinks.
-    """
-    peak, width = find_peak(edge, merges, d, ROUGHLY)
-    top = log_density(edge, merges, d, peak)
-    if not width > 0.0 or top == -math.inf:
-        return -math.inf, peak
-    state_sums[0] = 0.0
-    state_sums[1] = 0.0
-    for side in (-1, 1):
-        end = edge.high if side > 0 else edge.low
-        inner = peak
-        step = 0.5 * width
-        while inner != end:
-            low, high = min(inner, end), max(inner, end)
-            rest = math.log(high - low) - exposure(merges, low)[0] + log_bound(edge, d, low, high)
-            if rest < floor:
-                break
-            outer = inner + side * step
-            if not min(inner, end) < outer < max(inner, end) or abs(end - outer) < 0.1 * step:
-                outer = end
-            low, high = min(inner, outer), max(inner, outer)
-            first = n_until(merges.times, low)
-            inside = n_until(merges.times, np.nextafter(high, low)) - first
-            fall = merges.rate[first] - merges.rate[first + inside]
-            pieces = min(inside, MOST_PIECES) if fall * (high - low) ** 2 > kinks * kinks else 0
-            for piece in range(1, pieces + 1):
-                cut = merges.times[first + (piece * inside) // pieces - 1]
-                if cut > low:
-                    _add_interval(edge, merges, d, low, cut, top, state_sums)
-                    low = cut
-            _add_interval(edge, merges, d, low, high, top, state_sums)
-            inner = outer
-            step *= 2.0
-    if not state_sums[0] > 0.0:
-        return -math.inf, peak
-    return top + math.log(state_sums[0]), state_sums[1] / state_sums[0]
-
-
 @inline
 def _fill_distances(sites: Sites, eps: Floats, eps_below: Floats, eps_above: Floats) -> None:
     """Squared distances from one point to all messages, given those to the rows, eps (n,)."""
@@ -423,7 +332,7 @@ def weigh_edges(sites: Sites, grid: Grid, eps: Floats, d: float, leaf_noise: flo
     n = eps.shape[1]
     root = 2 * n - 2
     eps_below, eps_above = np.empty(2 * n - 1), np.empty(2 * n - 1)
-    bound, sums = np.empty(2 * n - 1), np.empty(2)
+    bound, sums, none = np.empty(2 * n - 1), np.empty(N_SUMS), no_cells()
     margin = NEGLIGIBLE + math.log(2.0 * n)
     for b in range(len(eps)):
         _fill_distances(sites, eps[b], eps_below, eps_above)
@@ -436,7 +345,7 @@ def weigh_edges(sites: Sites, grid: Grid, eps: Floats, d: float, leaf_noise: flo
         best = 0
         for node in range(root):
             edge = _edge(sites, node, leaf_noise, eps_below, eps_above)
-            bound[node] = sites.log_prior[node] + log_bound(edge, d, edge.low, edge.high)
+            bound[node] = sites.log_prior[node] + log_bound(edge, none, node, d, edge.low, edge.high)
             if bound[node] > bound[best]:
                 best = node
         # The likeliest edge first: it shows how little the others matter.
@@ -460,7 +369,7 @@ def weigh_edges(sites: Sites, grid: Grid, eps: Floats, d: float, leaf_noise: flo
             too_close = edge.eps_below < 20.0 * d * SMALLEST * edge.high
             too_close = too_close and expectation(edge, edge.low)[0] < SMALLEST * edge.high
             if too_close or (not smooth and mass > total - MATTERS):
-                mass, time = integrate(edge, sites.merges, d, floor, SMOOTH, sums)
+                mass, time = integrate(edge, none, node, sites.merges, d, floor, SMOOTH, sums)
             out[0, b, node], out[1, b, node] = mass, time
             total = add_logs(total, mass)
 

@@ -7,7 +7,7 @@ is observed of row i has, given those of the other rows, the density
 
     f_i = p(x_i | T₋ᵢ, Z₋ᵢ, Φ, κ, s),
 
-with its place in the tree and its own coordinates summed out (`inference.predictive.mixed_mass`), so that
+with its place in the tree and its own coordinates summed out (`inference.predictive.cells`), so that
 p(x_i | X₋ᵢ) = 1 / E[1 / f_i] as for numbers. Gaps are summed out as well, and every row can be held out.
 
 Densities are of numbers in their own units and of levels, so models of the same table can be compared whatever column
@@ -19,7 +19,7 @@ cell's width. Where the likelihood was raised to a power (`learning.working`), s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -31,14 +31,15 @@ from scipy.special import logsumexp, ndtr, ndtri
 from coaltree._arrays import Floats, Ints, Singles, Words
 from coaltree.errors import InputError
 from coaltree.frame import as_frame
-from coaltree.inference.learning.chain import Chain
+from coaltree.inference.learning.chain import Chain, Draw
 from coaltree.inference.learning.latent import Augmentation
 from coaltree.inference.moves.row_noise import Tails
+from coaltree.inference.predictive.cells import Observation, observe
 from coaltree.inference.predictive.locate import Given, Places
 from coaltree.inference.predictive.loo import LeaveOneOut, noise_grid, one_noise, smooth
 from coaltree.inference.predictive.mass import Sites, make_sites
-from coaltree.inference.predictive.mixed_mass import Seen, look, weigh_row
 from coaltree.inference.predictive.predict import Attachment, pick, share_labels
+from coaltree.inference.predictive.row_places import draw_row, locate_row
 from coaltree.model import missing
 from coaltree.model.columns import CATEGORICAL, COUNT, KINDS, SKEWED, UNIT, ColumnModel, Columns, Encoded
 from coaltree.model.factorisations import DenseRoot
@@ -83,14 +84,13 @@ class Mixed:
         columns = Columns(tuple(replace(model, exact=False) for model in self.columns.models))
         return Mixed(columns, self.values, self.notes, columns.encode(self.values))
 
-    def with_draws(self, chains: Sequence[Chain], n_trees: int) -> Mixed:
-        """Return the same with the draws of chains, in the order of the posterior's trees."""
+    def with_draws(self, draws: list[Draw], last: Chain) -> Mixed:
+        """Return the same with the draws of the posterior's trees; `last` is the chain that made the last."""
         if not np.isnan(self.encoded.X).any():
             return self
-        draws = [draw for chain in chains for draw in (chain.draws or [chain.draw()])][-n_trees:]
         kept = [k for k, draw in enumerate(draws) if draw.latent is not None and draw.cuts is not None]
         if not kept:  # a single greedy tree, whose own draw was not kept
-            draws[-1] = chains[-1].draw()
+            draws = [*draws[:-1], last.draw()]
             kept = [len(draws) - 1]
         latent = np.array([draws[k].latent for k in kept])
         return replace(self, index=np.array(kept), latent=latent, cuts=np.array([draws[k].cuts for k in kept]))
@@ -231,8 +231,6 @@ def _restored(content: Any) -> ColumnModel:
 
 # Trees in which new rows are placed: for small tables, and for those with more than MANY rows.
 MOST_TREES, FEW_TREES, MANY = 50, 10, 2000
-# With more leaves than this, only edges above and beside the ancestors of near rows are considered.
-EXACT, N_NEAR = 600, 24
 # Draws of a row's coordinates, over all trees together.
 N_DRAWS = 200
 
@@ -329,9 +327,12 @@ class NewRows:
     def _places(self, draw: _Draw, streams: Words, n_draws: int) -> list[tuple[Places, Floats]]:
         columns, out = self.mixed.columns, []
         for cells, stream in zip(self.cells, streams, strict=True):
-            seen = look(columns, cells, draw.cuts, draw.phi, draws=n_draws > 0)
-            edges = edges_for(seen, draw.tree, draw.table)
-            out.append(weigh_row(draw.sites, seen, draw.noise, edges, n_draws, stream))
+            places = locate_row(draw.sites, observe(columns, cells, draw.cuts, draw.phi), draw.noise, stream)
+            drawn = np.empty((0, columns.d))
+            if n_draws:
+                seen = observe(columns, cells, draw.cuts, draw.phi, draws=True)
+                drawn = draw_row(draw.sites, places, seen, draw.noise, n_draws, stream)
+            out.append((places, drawn))
         return out
 
     def _average(self, summarise: Callable[[_Draw, Places, Floats], Floats], n_draws: int = 0) -> tuple[Floats, Any]:
@@ -361,36 +362,6 @@ class NewRows:
         noise = float(np.median(leaf_noise) if self.new_noises is None else self.new_noises[m])
         sites = make_sites(self.posterior[m], table, leaf_noise)
         return _Draw(self.posterior[m], table, cuts, self.covariances[m % len(self.covariances)], noise, sites)
-
-
-def edges_for(seen: Seen, tree: Tree, table: Floats) -> Ints:
-    """Edges of a tree over coordinates (n, D) that a row may join: all, or with many leaves those around near rows."""
-    if tree.n_leaves <= EXACT:
-        return np.arange(2 * tree.n_leaves - 1)
-    n_seen, scale = seen.n_seen, seen.scale if seen.scale.size else np.sqrt((seen.factor**2).sum(axis=1))
-    exact = ~np.isnan(seen.value[:n_seen])
-    low, high = (np.where(exact, seen.value[:n_seen], bound[:n_seen]) for bound in (seen.low, seen.high))
-    rows = table @ seen.maps.T
-    distance = (((rows[:, :n_seen] - np.clip(rows[:, :n_seen], low, high)) / scale[:n_seen]) ** 2).sum(axis=1)
-    for first, last, level in seen.blocks:
-        utility = rows[:, first:last]
-        distance += (utility.max(axis=1) - utility[:, level]) ** 2
-    return _around(np.argpartition(distance, N_NEAR)[:N_NEAR], tree.parents(), tree.children)
-
-
-def _around(near: Ints, parents: Ints, children: Ints) -> Ints:
-    """Edges above near leaves, above all their ancestors, and above the siblings of those."""
-    n = len(children) + 1
-    found = set(near.tolist())
-    for leaf in near.tolist():
-        node = int(parents[leaf])
-        while node not in found:
-            found.add(node)
-            if node == 2 * n - 2:
-                break
-            node = int(parents[node])
-    beside = [child for node in found if node >= n for child in children[node - n].tolist()]
-    return np.array(sorted(found.union(beside)), dtype=np.int64)
 
 
 # Rows held out (fewer with very many rows) and draws used; half as many if rows have their own noise.
@@ -441,24 +412,21 @@ def leave_one_out(
         streams = make_streams(np.random.default_rng([m]), len(rows))
         for h, row in enumerate(rows.tolist()):
             others = np.delete(np.arange(len(cells)), row)
-            rest = without(tree, row)
-            sites = make_sites(rest, table[others], noise[others])
-            seen = look(columns, cells[row], cuts, phi, recorded=False, power=power)
-            edges = edges_for(seen, rest, table[others])
-            log_f[(h, *place)] = _log_mass(sites, seen, edges, law, streams[h])
+            sites = make_sites(without(tree, row), table[others], noise[others])
+            seen = observe(columns, cells[row], cuts, phi, recorded=False)
+            log_f[(h, *place)] = _log_mass(sites, seen, law, streams[h], power)
             if log_g is not None:
-                as_cells = look(columns, cells[row], cuts, phi)
-                log_g[(h, *place)] = _log_mass(sites, as_cells, edges, law, streams[h])
+                log_g[(h, *place)] = _log_mass(sites, observe(columns, cells[row], cuts, phi), law, streams[h])
     log_f += columns.log_units(cells[rows], recorded=False)[:, None, None]
     if log_g is not None:
         log_g += columns.log_units(cells[rows])[:, None, None]
     return smooth(log_f, rows, len(cells), log_g)
 
 
-def _log_mass(sites: Sites, seen: Seen, edges: Ints, law: tuple[Floats, Floats], stream: Stream) -> float:
+def _log_mass(sites: Sites, seen: Observation, law: tuple[Floats, Floats], stream: Stream, power: float = 1.0) -> float:
     """Log density of a row over all places, and over the distribution of its noise."""
     terms = [
-        weight + float(weigh_row(sites, seen, float(noise), edges, 0, stream)[0].log_density[0])
+        weight + float(locate_row(sites, seen, float(noise), stream, power).log_density[0])
         for noise, weight in zip(*law, strict=True)
     ]
     return terms[0] if len(terms) == 1 else float(logsumexp(terms))

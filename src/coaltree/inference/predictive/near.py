@@ -38,7 +38,9 @@ from coaltree._arrays import Bools, Floats, Ints
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference.heap import pop, push
 from coaltree.inference.moves.edge_density import Edge, Others, blend_distance, expectation, exposure
-from coaltree.inference.predictive.mass import NEGLIGIBLE, POLE, Sites, add_logs, integrate, log_bound
+from coaltree.inference.predictive.cells import Cells, no_cells
+from coaltree.inference.predictive.edge_mass import N_SUMS, add_logs, integrate, log_bound
+from coaltree.inference.predictive.mass import NEGLIGIBLE, POLE, Sites
 from coaltree.model import gig
 from coaltree.model.messages import squared_distance
 
@@ -115,10 +117,11 @@ def make_clades(sites: Sites) -> Clades:
     return clades
 
 
-# An edge is never weighed if its mass is below this share of the sum, e^(−MARGIN).
-MARGIN = 12.0
-# Largest number of fruitless edges on the way down.
-MOST_IN_VAIN = 2000
+# Edges whose mass is below e^(−MARGIN) of the sum, over the number of edges, are left out.
+MARGIN = 8.0
+# Largest number of fruitless edges on the way down, and how many more for each that was not: where many edges matter,
+# bounds are close enough to find all of them.
+MOST_IN_VAIN, MORE_IN_VAIN = 2000, 4
 # Kinks of Λ inside an interval of length h, K of them, cost about √K h/500 of its mass; it is split where √K h is more.
 KINKS = 0.05
 
@@ -156,7 +159,8 @@ class Room(NamedTuple):
     heap: Ints  # (room,): edges found but not weighed, best first
     n: Ints  # (2,): found, waiting
     log_sum: Floats  # (1,)
-    sums: Floats  # (2,)
+    sums: Floats  # (N_SUMS,)
+    none: Cells
 
 
 class Found(NamedTuple):
@@ -225,7 +229,7 @@ def describe(task: Task, room: Room, b: int, node: int, otherwise: float) -> int
     room.log_mass[slot] = -math.inf
     edge = edge_of(task, room, slot)
     if edge.low < edge.high:
-        room.score[slot] = sites.log_prior[node] + log_bound(edge, task.d, edge.low, edge.high)
+        room.score[slot] = sites.log_prior[node] + log_bound(edge, room.none, slot, task.d, edge.low, edge.high)
     else:
         room.score[slot] = otherwise
     return slot
@@ -253,7 +257,7 @@ def weigh(task: Task, room: Room, slot: int) -> None:
         room.log_sum[0] = POLE
         return
     floor = room.log_sum[0] - task.margin
-    room.log_mass[slot], room.time[slot] = integrate(edge, task.clock, task.d, floor, KINKS, room.sums)
+    room.log_mass[slot], room.time[slot] = integrate(edge, room.none, slot, task.clock, task.d, floor, KINKS, room.sums)
     room.log_sum[0] = add_logs(room.log_sum[0], room.log_mass[slot])
 
 
@@ -332,6 +336,8 @@ def search_down(task: Task, room: Room, b: int, in_vain: int) -> bool:
     n, root = len(sites.children) + 1, sites.parent.size - 1
     # The queue is no longer needed, so the heap is free.
     stack, height = room.heap, 0
+    if in_vain > 0:
+        in_vain += MORE_IN_VAIN * room.n[FOUND]
     for child in sites.children[root - n]:
         stack[height] = child
         height += 1
@@ -342,6 +348,7 @@ def search_down(task: Task, room: Room, b: int, in_vain: int) -> bool:
             slot = describe(task, room, b, node, -math.inf)
             if room.score[slot] >= room.log_sum[0] - margin:
                 weigh(task, room, slot)
+                in_vain += MORE_IN_VAIN
             else:
                 in_vain -= 1
         else:
@@ -373,7 +380,8 @@ def find_places(task: Task, near: Ints, in_vain: int) -> Found:
         np.empty(n_nodes, dtype=np.int64),
         np.zeros(2, dtype=np.int64),
         np.empty(1),
-        np.empty(2),
+        np.empty(N_SUMS),
+        no_cells(),
     )
     size = 64 * n_points + n_nodes
     node, log_mass, time = np.empty(size, dtype=np.int64), np.empty(size), np.empty(size)

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from coaltree._version import __version__
 from coaltree.errors import InputError
+from coaltree.frame import names_of
 from coaltree.inference.effort import choose_sampler
 from coaltree.inference.smc import insertion, loop
 from coaltree.inference.smc.insertion import INSERTION
@@ -195,8 +196,6 @@ def check_sampler(method: Any, n_particles: Any, ess_threshold: Any, n_jobs: Any
 
 
 def leaf_names(X: Any) -> tuple[str, ...] | None:
-    """Row labels of a DataFrame, if they are distinct strings."""
+    """Names of the rows of a DataFrame, if its index has any."""
     labels = getattr(X, "index", None)
-    if labels is None or callable(labels) or not all(isinstance(label, str) for label in labels):
-        return None
-    return tuple(labels) if len(set(labels)) == len(labels) else None
+    return None if labels is None or callable(labels) else names_of(labels)

@@ -94,10 +94,10 @@ def make_wide_pilot(likelihood: Likelihood, theta: Floats) -> WidePilot:
     """Expand the likelihood around θ."""
     bend = likelihood.bend(theta)
     total = np.maximum(bend.sum(axis=0), np.finfo(np.float64).tiny)
-    weights = np.maximum(total / likelihood.weights.sum(), 1e-8)
+    weights = np.maximum(total / likelihood.cases.sum(), 1e-8)
     shear = likelihood.transposed(bend)[:, 1:] / total[:, None]
     few = likelihood.n_features <= FEW_FEATURES
-    curvature = likelihood.weights if few else (bend / weights).mean(axis=1)
+    curvature = likelihood.cases if few else (bend / weights).mean(axis=1)
     grams = [(part, likelihood.gram(part, curvature)) for part in blocks_of(likelihood.n_features)]
     gradient = likelihood.gradient(theta)
     linear = np.empty_like(theta)

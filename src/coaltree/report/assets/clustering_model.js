@@ -39,7 +39,8 @@ const clustering = (() => {
     const outliers = new Set(data.outliers || []);
     return {
       splits, outliers,
-      n, names, children, times, order, nodeTime, parent, first, last, support: scaled(data.support, 1 / 65534),
+      n, names, children, times, order, nodeTime, parent, first, last, overlap: scaled(data.overlap, 1 / 65534),
+      exact: scaled(data.exact, 1 / 65534),
       low: scaled(data.low, unit) || nothing, high: scaled(data.high, unit) || nothing, level: data.level,
       palette: data.palette, chosen: data.n_clusters, heat: data.heat ? makeHeat(data.heat, order) : null,
     };

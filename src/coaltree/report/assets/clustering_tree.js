@@ -17,7 +17,8 @@ coaltree.widget("clustering", (root, data) => {
   const MOST_ROWS = 200, MOST_MEMBERS = 300, ROOT = 2 * n - 2;
   const SMALL = 300; // rows of a branch that is shown whole
   const large = n > SMALL;
-  const LOW = 0.5; // support below which a clade is drawn as doubtful
+  const SAID = 0.05; // exact support from which the table has it
+  const LOW = 0.5; // expected overlap below which a clade is drawn as doubtful
 
   let now = null; // the cut that is shown
   let hovered = -1, focused = -1;
@@ -178,7 +179,7 @@ coaltree.widget("clustering", (root, data) => {
     const labels = Math.min(150, 0.18 * width);
     const right = width - labels - heatWidth - 26;
     return {
-      width, height, left: 14, right, top: named ? Math.min(12 + 6.2 * longest, 110) : 14, bottom: height - 40,
+      width, height, left: 14, right, top: named ? Math.min(12 + 6.6 * longest, 140) : 14, bottom: height - 40,
       strip: right + 4, heatLeft: right + 18, heatWidth, labelLeft: right + 18 + heatWidth + (heat ? 8 : 2), named,
     };
   }
@@ -217,7 +218,7 @@ coaltree.widget("clustering", (root, data) => {
   }
 
   const clusterOf = (node) => now.cluster[node];
-  const supportOf = (node) => (model.support && node >= n ? model.support[node - n] : NaN);
+  const overlapOf = (node) => (model.overlap && node >= n ? model.overlap[node - n] : NaN);
 
   function drawBranches(pen, colour) {
     const paths = new Map();
@@ -264,7 +265,7 @@ coaltree.widget("clustering", (root, data) => {
     const half = Math.min(0.42 * leafHeight(), 9);
     for (const node of layout.tips) {
       if (!layout.isClosed(node) || last[node] < view.from - 1 || first[node] > view.to + 1) continue;
-      const height = y(place[node]), key = clusterOf(node), doubtful = supportOf(node) < LOW;
+      const height = y(place[node]), key = clusterOf(node), doubtful = overlapOf(node) < LOW;
       const end = x(scale.value === "log" ? floor : 0);
       pen.beginPath();
       pen.moveTo(Math.min(x(nodeTime[node]), end - 6), height);
@@ -282,7 +283,7 @@ coaltree.widget("clustering", (root, data) => {
     pen.setLineDash([]);
   }
 
-  /** Supports and time intervals of the clades that have room for them. */
+  /** Overlaps and time intervals of the clades that have room for them. */
   function drawMarks(pen, colour) {
     const shade = ramp(colour.dark ? ["#1b1f25", "#e7eaef"] : ["#ffffff", "#20242b"]);
     pen.font = "10px system-ui, sans-serif";
@@ -310,17 +311,17 @@ coaltree.widget("clustering", (root, data) => {
         pen.fillRect(start, height - 3, Math.max(end - start, 1), 6);
         pen.globalAlpha = 1;
       }
-      if (node === ROOT || (!model.support && node !== focused)) continue;
+      if (node === ROOT || (!model.overlap && node !== focused)) continue;
       pen.beginPath();
       pen.arc(at, height, node === focused ? 5 : closed ? 2.6 : 3.2, 0, 7);
-      pen.fillStyle = model.support ? `rgb(${shade(model.support[k])})` : colour.paper;
+      pen.fillStyle = model.overlap ? `rgb(${shade(model.overlap[k])})` : colour.paper;
       pen.fill();
       pen.lineWidth = node === focused ? 2.5 : 1;
       pen.strokeStyle = node === focused ? colour.accent : colour.ink;
       pen.stroke();
-      if (room >= 30 && supportOf(node) < 0.995) {
+      if (room >= 30 && overlapOf(node) < 0.995) {
         pen.fillStyle = colour.ink;
-        pen.fillText(String(Math.round(100 * model.support[k])), at - 5, height - 2);
+        pen.fillText(String(Math.round(100 * model.overlap[k])), at - 5, height - 2);
       }
     }
     if (focused >= 0 && focused < n && layout.isShown(focused)) {
@@ -411,8 +412,8 @@ coaltree.widget("clustering", (root, data) => {
     if (node < n) return model.names[node];
     const rows = size(model, node).toLocaleString("en");
     const whole = clusterOf(node) >= 0 && (node === ROOT || clusterOf(model.parent[node]) < 0); // all of a cluster
-    const share = supportOf(node);
-    const text = `${whole ? `${clusterOf(node) + 1}: ` : ""}${rows} rows${Number.isNaN(share) ? "" : `, ${percent(share)}`}`;
+    const share = overlapOf(node);
+    const text = `${whole ? `${clusterOf(node)}: ` : ""}${rows} rows${Number.isNaN(share) ? "" : `, ${percent(share)}`}`;
     return text.length <= most ? text : rows;
   }
 
@@ -426,7 +427,7 @@ coaltree.widget("clustering", (root, data) => {
       lowest = middle;
       let rows = 0;
       for (let i = run.from; i <= run.to; i++) rows += size(model, layout.tips[i]);
-      pen.fillText(`${run.cluster + 1}: ${rows.toLocaleString("en")} ${rows === 1 ? "row" : "rows"}`, box.labelLeft, middle);
+      pen.fillText(`${run.cluster}: ${rows.toLocaleString("en")} ${rows === 1 ? "row" : "rows"}`, box.labelLeft, middle);
     }
   }
 
@@ -512,19 +513,19 @@ coaltree.widget("clustering", (root, data) => {
   function describe(node) {
     const rows = size(model, node);
     if (node < n) {
-      const parts = [now.labels[node] < 0 ? "An outlier." : `In cluster ${now.labels[node] + 1}.`];
+      const parts = [now.labels[node] < 0 ? "An outlier." : `In cluster ${now.labels[node]}.`];
       return { title: model.names[node], parts };
     }
     const k = node - n;
     const parts = [
-      model.support
-        ? `Support ${percent(model.support[k])}: the share of the posterior in which these rows form a branch.`
-        : "No support: there is one tree only.",
+      model.overlap
+        ? `Expected overlap ${percent(model.overlap[k])} with the branch of the true tree that is most like it; exact support ${percent(model.exact[k])}.`
+        : "No expected overlap: there is one tree only.",
       `They merge at time ${short(model.times[k])}` +
         (Number.isFinite(model.low[k])
           ? ` (${percent(model.level)} interval ${short(model.low[k])} to ${short(model.high[k])}).` : "."),
     ];
-    parts.push(clusterOf(node) >= 0 ? `In cluster ${clusterOf(node) + 1}.` : "Above the cut.");
+    parts.push(clusterOf(node) >= 0 ? `In cluster ${clusterOf(node)}.` : "Above the cut.");
     if (layout.isClosed(node)) parts.push("Click it, or press Enter, to open it.");
     return { title: `Branch of ${rows.toLocaleString("en")} rows`, parts };
   }
@@ -599,25 +600,34 @@ coaltree.widget("clustering", (root, data) => {
     document.dispatchEvent(new CustomEvent("coaltree:cut"));
   }
 
-  /** The columns in which a cluster differs most from all rows, in standard deviations of the column. */
-  function standsOut(node) {
-    const means = heat.columns.map((name, j) => {
-      const mean = heat.meanScore(model.first[node], model.last[node], j);
-      return { name, j, mean: Number.isNaN(mean) || (heat.levels[j] || []).length > 2 ? 0 : mean };
+  const allShares = heat ? heat.columns.map((_, j) => (heat.levels[j] ? heat.shares(0, n - 1, j) : null)) : [];
+
+  /** What sets a cluster apart from all rows, in words: the columns that differ most, in standard deviations. */
+  function inWords(node) {
+    const from = model.first[node], to = model.last[node];
+    const found = heat.columns.map((name, j) => {
+      if (!heat.levels[j]) {
+        const mean = heat.meanScore(from, to, j);
+        return { size: Math.abs(mean) || 0, text: `${mean > 0 ? "high" : "low"} ${name} (${mean > 0 ? "+" : "−"}${Math.abs(mean).toFixed(1)})` };
+      }
+      const all = allShares[j], own = heat.shares(from, to, j);
+      const gain = own.map((share, k) => (share - all[k]) / (Math.sqrt(all[k] * (1 - all[k])) || Infinity));
+      const k = gain.indexOf(Math.max(...gain));
+      return { size: gain[k], text: `${name} ${percent(own[k])} ${heat.levels[j][k]} (of all rows ${percent(all[k])})` };
     });
-    const strong = means.filter((item) => Math.abs(item.mean) >= 0.5);
-    strong.sort((a, b) => Math.abs(b.mean) - Math.abs(a.mean));
-    const yes = (item) => percent(heat.shares(model.first[node], model.last[node], item.j)[1]);
-    return strong.slice(0, 3).map((item) => heat.levels[item.j] ? `${item.name} ${yes(item)} ${heat.levels[item.j][1]}` : `${item.name} ${item.mean > 0 ? "+" : "−"}${Math.abs(item.mean).toFixed(1)}`);
+    const strong = found.filter((item) => item.size >= 0.5).sort((a, b) => b.size - a.size);
+    return strong.slice(0, 4).map((item) => item.text).join(", ") || (node === ROOT ? "all rows" : "like all rows");
   }
 
   function fillTable() {
-    const columns = ["cluster", "rows", "support", "merged at", "interval"];
-    if (heat) columns.push("stands out by");
+    const columns = ["cluster", "rows", "expected overlap", "merged at"];
+    if (heat) columns.push("what it is");
     columns.push("members", "");
-    const numeric = new Set(["rows", "support", "merged at", "interval"]);
+    const numeric = new Set(["rows", "expected overlap", "merged at"]);
     find("thead").replaceChildren(element("tr", {}, ...columns.map((name) =>
       element("th", { scope: "col", class: numeric.has(name) ? "number" : null, text: name }))));
+    const value = (text, second) => element("td", { class: "number" },
+      element("span", {}, text, ...(second ? [element("span", { class: "second", text: second })] : [])));
     const colour = colours(model);
     const heads = now.heads.map((head, i) => ({ head, i, rows: now.counts[i] }));
     heads.sort((a, b) => b.rows - a.rows || a.i - b.i);
@@ -625,32 +635,34 @@ coaltree.widget("clustering", (root, data) => {
       const k = head - n;
       const swatch = element("span", { class: "swatch" });
       swatch.style.background = colour.cluster(i);
-      const names = members(model, head, 6).map((leaf) => clip(model.names[leaf], 40)).join(", ") + (count > 6 ? ", …" : "");
-      const button = element("button", { type: "button", "aria-label": `Show cluster ${i + 1} in the tree`, text: "Show" });
+      const names = members(model, head, 4).map((leaf) => clip(model.names[leaf], 40)).join(", ") + (count > 4 ? ", …" : "");
+      const button = element("button", { type: "button", "aria-label": `Show cluster ${i} in the tree`, text: "Show" });
       button.addEventListener("click", () => {
         if (!large || head < n) focusOn(head);
         zoomToNode(head);
       });
       const cells = [
-        element("th", { scope: "row" }, swatch, String(i + 1)),
+        element("th", { scope: "row" }, swatch, String(i)),
         element("td", { class: "number", text: count.toLocaleString("en") }),
-        element("td", { class: "number", text: k < 0 || !model.support ? "–" : percent(model.support[k]) }),
-        element("td", { class: "number", text: k < 0 ? "–" : short(model.times[k]) }),
-        element("td", { class: "number", text: k < 0 || !Number.isFinite(model.low[k]) ? "–" : `${short(model.low[k])}–${short(model.high[k])}` }),
+        value(k < 0 || !model.overlap ? "–" : percent(model.overlap[k]), k >= 0 && model.exact && model.exact[k] >= SAID ? `exactly: ${percent(model.exact[k])}` : ""),
+        value(k < 0 ? "–" : short(model.times[k]), k < 0 || !Number.isFinite(model.low[k]) ? "" : `${short(model.low[k])}–${short(model.high[k])}`),
       ];
-      if (heat) cells.push(element("td", { class: "wide", text: standsOut(head).join(", ") || "–" }));
+      if (heat) cells.push(element("td", { class: "words", text: inWords(head) }));
       cells.push(element("td", { class: "wide", text: names }), element("td", {}, button));
-      return element("tr", { "data-cluster": i + 1 }, ...cells);
+      cells.forEach((cell, c) => { if (c && columns[c]) cell.dataset.label = columns[c]; });
+      return element("tr", { "data-cluster": i }, ...cells);
     });
     find("table.clusters tbody").replaceChildren(...rows);
     find("table.clusters caption").textContent = now.k > MOST_ROWS
       ? `The ${MOST_ROWS} largest of ${now.k} clusters. The button above saves the cluster of every row.`
-      : `${now.k === 1 ? "One cluster" : `${now.k} clusters`}, the largest first. Support: the share of the posterior in which exactly these rows form a branch. Stands out by: standard deviations from the mean of all rows.`;
+      : `${now.k === 1 ? "One cluster" : `${now.k} clusters`}, the largest first. Expected overlap: how much of the cluster and of the most similar branch of the true tree is in both (Jaccard index)${model.exact ? "; exactly: the probability, if it is 5% or more, that just these rows form a branch, which one row in doubt makes small" : ""}. Merged at: with its ${percent(model.level)} interval. What it is: standard deviations from the mean of all rows, and shares.`;
   }
 
   function downloadLabels() {
-    const quote = (text) => (/[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text);
-    const lines = model.names.map((name, leaf) => `${quote(name)},${now.labels[leaf] + 1}`);
+    // As in labels.csv: what a spreadsheet would run as a formula begins with '.
+    const safe = (text) => (/^'*([=@\t\r]|[+-](?!-*$|\.?\d[\d.,]*([eE][+-]?\d+)?$))/.test(text) ? `'${text}` : text);
+    const quote = (text) => (/[",\r\n]/.test(safe(text)) ? `"${safe(text).replace(/"/g, '""')}"` : safe(text));
+    const lines = model.names.map((name, leaf) => `${quote(name)},${now.labels[leaf]}`);
     const file = new Blob([`id,cluster\n${lines.join("\n")}\n`], { type: "text/csv" });
     const link = element("a", { href: URL.createObjectURL(file), download: `labels_${now.k}.csv` });
     link.click();
@@ -787,9 +799,9 @@ coaltree.widget("clustering", (root, data) => {
   function drawLegend() {
     const high = colours(model).dark ? "bright" : "dark";
     const text = [
-      model.support ? `Dots: support, ${high} is high. Bars: intervals of merge times.` : "No supports: there is one tree only.",
+      model.overlap ? `Dots: expected overlap in per cent, ${high} is high. Bars: intervals of merge times.` : "No overlaps: there is one tree only.",
       "Dashed line: the cut.",
-      large ? "Triangles: closed clades" + (model.support ? "; pale and dashed: support below 50%." : ".") : "",
+      large ? "Triangles: closed clades" + (model.overlap ? "; pale and dashed: expected overlap below 50%." : ".") : "",
     ].join(" ");
     const parts = [element("span", { text })];
     if (heat) {

@@ -5,16 +5,16 @@
 
   /**
    * The clades to open, of those under `root`, for at most `most` tips: what is not in one `cluster` if given, and then
-   * again and again the largest one. A clade counts for its rows, for half of them if its parts have no support.
+   * again and again the largest one. A clade counts for its rows, for half of them if its parts have no overlap.
    */
   function opened(model, root, most, cluster) {
-    const { n, children, support } = model;
+    const { n, children, overlap } = model;
     const key = (node) => {
       if (cluster && cluster[node] < 0) return Infinity;
-      let share = support ? 0 : 1;
-      if (support) for (const side of [0, 1]) {
+      let share = overlap ? 0 : 1;
+      if (overlap) for (const side of [0, 1]) {
         const part = children[2 * (node - n) + side];
-        if (part >= n) share = Math.max(share, support[part - n]);
+        if (part >= n) share = Math.max(share, overlap[part - n]);
       }
       return clustering.size(model, node) * (1 + share) / 2;
     };

@@ -1,0 +1,115 @@
+"""Sizes in the source beyond which nothing is predicted in another way, each with the reason."""
+
+from tests.test_architecture import STAGES
+
+# Whole parts of the source.
+PARTS = dict.fromkeys(STAGES[STAGES.index("estimators") + 1 :], "a later stage than the estimators that predict") | {
+    "records": "makes tables before a fit and describes what the regression predicts",
+    "regression": "an outcome has the probabilities p and 1 − p, whatever p was learned",
+    "inference.smc": "samples trees for the evidence; no rows are predicted from them",
+    "model.gig": "terms and cells of approximations, tested to their digits in tests/model",
+    "cells": "dates in which the day may come first",
+    "storage": "bytes read at a time, and written as they are read",
+}
+_EFFORT = "how long chains run and how many draws are kept; draws are averaged, whatever their number"
+_NOTES = "notes and messages"
+_PROPOSAL = "what a move proposes, corrected by its acceptance; fits of all small sizes are tested"
+_COMPARED = "which forms of covariance are compared; each is tested"
+_SUMMARY = "describes trees that were drawn"
+_LEFT_OUT = "how many rows are left out and over how many draws; each of them is tested"
+_NUMERICS = "terms of an approximation, the same for tables of all sizes"
+_SEARCH = "effort of the search for near rows when chains start; fits on both sides of BRUTE_MOST are tested"
+NAMES = {
+    "annotated.MOST_GENES": _NOTES,
+    "reading.MOST_NAMED": _NOTES,
+    "estimators.clustering.MOST_FOR_EVIDENCE": "whether there is a log evidence",
+    "estimators.distances._CORNERS": _NOTES,
+    "estimators.inputs.MOST_COLLINEAR": _NOTES,
+    "estimators.inputs.MOST_SEARCHED": _NOTES,
+    "estimators.inputs.FEWEST_FOR_TIES": _NOTES,
+    "estimators.probit.len(classes) > 5": _NOTES,
+    "inference.effort.MOST_MOVES": _EFFORT,
+    "inference.effort.FEWEST_ITERATIONS": _EFFORT,
+    "inference.effort.MOST_ITERATIONS": _EFFORT,
+    "inference.effort.N_DRAWS": _EFFORT,
+    "inference.effort.FEWER_DRAWS": _EFFORT,
+    "inference.effort.MANY_ROWS": _EFFORT,
+    "inference.effort.N_CHAINS": _EFFORT,
+    "inference.effort.MOST_CHECKED_MOVES": _EFFORT,
+    "inference.effort.DROPPED": _EFFORT,
+    "inference.effort.GREEDY_ITERATIONS": _EFFORT,
+    "inference.effort.GREEDY_WARMUP": _EFFORT,
+    "inference.effort.FEW_LEVELS": _COMPARED,
+    "inference.effort.d >= 64": "which sampler finds the evidence",
+    "inference.effort.d >= 16": "which sampler finds the evidence",
+    "inference.effort.n * d >= 2048": "which sampler finds the evidence",
+    "inference.greedy.truncated.ROOM": "room for pairs that are listed again when it is full",
+    "inference.learning.chain.N_TURNS": _PROPOSAL,
+    "inference.learning.chain.N_SCALES": _PROPOSAL,
+    "inference.learning.chain.N_AGES": _PROPOSAL,
+    "inference.learning.latent.N_FIRST": _EFFORT,
+    "inference.learning.learn.FEWEST_ITERATIONS": _EFFORT,
+    "inference.learning.learn.FEWEST_OF_ONE_CHAIN": _EFFORT,
+    "inference.learning.learn.MOST_COLUMNS": _COMPARED,
+    "inference.learning.learn.MOST_LATENT": _COMPARED,
+    "inference.learning.working.MOST_COUNTED": "from how many rows the number of effective columns is estimated",
+    "inference.learning.working.MOST_ROUNDS": "how often the number of effective columns is estimated anew",
+    "inference.moves.edge_density.N_SIDE": _PROPOSAL,
+    "inference.moves.edge_density.N_KNOTS": _PROPOSAL,
+    "inference.moves.local.PAIRS": "a position among counts",
+    "inference.moves.local.PAIRS_ACCEPTED": "a position among counts",
+    "inference.moves.local.N_COUNTS": "a position among counts",
+    "inference.moves.search.N_ANCHORS": _PROPOSAL,
+    "inference.moves.search.N_TRIES": _PROPOSAL,
+    "inference.moves.walk.FREE_COLUMNS": "how warm-up is heated",
+    "inference.moves.walk.FEWEST_HEATED": "how warm-up is heated",
+    "inference.moves.walk.ENOUGH": _EFFORT,
+    "inference.neighbors.TREES": _SEARCH,
+    "inference.neighbors.SPARE": _SEARCH,
+    "inference.neighbors.ROUNDS": _SEARCH,
+    "inference.predictive.edge_mass.MOST_PIECES": _NUMERICS,
+    "inference.predictive.edge_mass.N_SUMS": _NUMERICS,
+    "inference.predictive.mass.ORDER": _NUMERICS,
+    "inference.predictive.near.MORE_IN_VAIN": "allows more beyond MOST_IN_VAIN, which is tested",
+    "inference.predictive.row_places.N_TRIES": "draws of coordinates; counted draws of levels sum to 1",
+    "inference.predictive.loo.FEWEST_ROWS": _LEFT_OUT,
+    "inference.predictive.loo.MOST_DRAWS": _LEFT_OUT,
+    "inference.predictive.loo.MOST_VISITS": _LEFT_OUT,
+    "inference.predictive.loo.MOST_DRAWS_OF_OWN_NOISE": _LEFT_OUT,
+    "inference.predictive.loo.FEWEST_DRAWS": "with fewer draws there is an error",
+    "inference.predictive.mixed.FEWEST_ROWS": _LEFT_OUT,
+    "inference.predictive.mixed.MOST_LEAVES": _LEFT_OUT,
+    "inference.predictive.mixed.MOST_DRAWS": _LEFT_OUT,
+    "inference.predictive.mixed.MOST_BYTES": _EFFORT,
+    "inference.predictive.mixed.N_REPEATS": "draws of levels of the fitted table; counted draws sum to 1",
+    "model.columns.MOST_KNOTS": "knots of a column's own transformation, whose slope is part of the density everywhere",
+    "model.columns.model.n_levels > 8": _NOTES,
+    "model.gp.MAX_PRIOR_DRAWS": "then there is an error",
+    "model.guess.MOST_NAMED": _NOTES,
+    "model.guess.FEWEST_FOR_SKEW": "whether a column is transformed; both are tested in tests/model",
+    "posterior.clades._KEY_SEED": "a seed",
+    "posterior.clades._AT_ONCE": _SUMMARY,
+    "posterior.coclustering.MOST_PAIRED": _SUMMARY,
+    "posterior.coclustering.N_SAMPLED": _SUMMARY,
+    "posterior.convergence.TELLING": _SUMMARY,
+    "posterior.convergence.MOST_CLADES": _SUMMARY,
+    "posterior.diagnostics.FEWEST": _SUMMARY,
+    "posterior.hierarchy.MOST_TOGETHER": _SUMMARY,
+    "posterior.overlap.CELLS": _SUMMARY,
+    "posterior.overlap._LARGE": _SUMMARY,
+    "posterior.partition.MOST_CLUSTERS": _SUMMARY,
+    "posterior.partition.MOST_LEAVES": _SUMMARY,
+    "posterior.partition.MOST_COMPARED": _SUMMARY,
+    "posterior.partition.MOST_IN_CLOUD": _SUMMARY,
+    "posterior.partition.N_CLOUDS": _SUMMARY,
+    "posterior.partition._BLOCK": _SUMMARY,
+    "posterior.point.FEW": _SUMMARY,
+    "posterior.point.SEARCHES": _SUMMARY,
+    "posterior.splits.MOST_DRAWS": _SUMMARY,
+}
+
+
+def reason_for(name):
+    """Why a size cannot matter, by its own name or by its part of the source; None if nobody said."""
+    parts = (reason for part, reason in PARTS.items() if name.startswith(f"{part}."))
+    return NAMES.get(name) or next(parts, None)
