@@ -376,19 +376,19 @@ def test_distances_from_a_file(tmp_path):
     """Plain distances give the trees of the table they are of; their squares, taken for plain ones, are noticed."""
     X = np.random.default_rng(0).normal(size=(20, 2)) + 6.0 * (np.arange(20) % 2)[:, None]
     names = [f"row {i}" for i in range(20)]
-    # One iteration: searches for places meet ties, which rounding errors break in different ways.
-    one = {"n_draws": 1, "warmup": 0, "n_chains": 1}
+    one = {"n_draws": 2, "warmup": 0, "n_chains": 1}
     table = ct.CoalescentClustering(**one, random_state=0).fit(X)
     for power, metric in ((1, "precomputed"), (2, "precomputed_squared")):
         path = tmp_path / f"{metric}.csv"
         pd.DataFrame(cdist(X, X) ** power, names, names).to_csv(path)
-        how = ("--metric", metric, "--draws", 1, "--warmup", 0, "--chains", 1)
+        how = ("--metric", metric, "--draws", 2, "--warmup", 0, "--chains", 1)
         result = invoke("cluster", path, "--out", tmp_path / metric, *how)
         assert result.exit_code == 0, result.output
         assert "The table holds distances" in result.output
         post = ct.TreePosterior.load(tmp_path / metric / "posterior.npz")
         assert post.names == tuple(names)
-        np.testing.assert_allclose(post.times, table.posterior_.times, rtol=1e-5)
+        # The first iteration: later, searches for places meet ties that rounding errors break in different ways.
+        np.testing.assert_allclose(post.times[0], table.posterior_.times[0], rtol=1e-5)
         again = ct.cluster(path, metric=metric, **one)
         np.testing.assert_array_equal(again.posterior_.times, post.times)
     result = invoke("cluster", path, "--out", tmp_path / "wrong", "--metric", "precomputed", *QUICK)
