@@ -29,7 +29,6 @@ import numpy as np
 import coaltree as ct
 from coaltree.estimators import clustering
 from coaltree.frame import CATEGORY, NUMBER, Column, Frame
-from coaltree.model.columns import UNIT
 from coaltree.model.guess import guess_columns
 
 SETS = ("heart.c", "credit.a", "zoo", "vote", "lymph", "autos", "colic", "soybean", "cmc")
@@ -476,7 +475,7 @@ def filled_by_tree(holes: Frame, covariance: str | None) -> np.ndarray:
         j = holes.names.index(own.name)
         if own.numbers:
             out[np.isnan(out[:, j]), j] = each @ np.array(own.numbers)
-        elif own.kind in UNIT:
+        elif own.levels:
             places = np.array([float(holes.columns[j].levels.index(level)) for level in own.levels])
             out[np.isnan(out[:, j]), j] = places[each.argmax(axis=1)]
         else:

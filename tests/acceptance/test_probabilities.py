@@ -11,7 +11,8 @@ from scipy.integrate import trapezoid
 import coaltree as ct
 from coaltree.inference.neighbors import TREE_SHARE
 from coaltree.inference.predictive.mixed import Mixed, without
-from coaltree.model.columns import ColumnModel, Columns
+from coaltree.model.columns import Columns
+from coaltree.model.kinds import Binary, Categorical, Continuous, Ordinal
 from tests.acceptance.sizes import all_sizes, sizes_in
 from tests.acceptance.unaffected import NAMES, reason_for
 from tests.reference.posteriors import make_posterior
@@ -73,7 +74,7 @@ OTHERS = {
     "inference.predictive.mixed.MOST_ROWS": "rows left out",
     "model.guess.MOST_LEVELS": "many levels",
     "model.guess.MOST_ORDINAL": "many levels",
-    "model.guess.MOST_CATEGORIES": "many levels",
+    "model.kinds.levels.MOST_CATEGORIES": "many levels",
 }
 TESTED = ROWS | FITTED | FITTED_MIXED | OTHERS
 # Tables of more rows take longer than a few seconds: their tests are slow.
@@ -108,11 +109,11 @@ def test_every_size_is_tested_or_cannot_matter():
 
 COLUMNS = Columns(
     (
-        ColumnModel("a", "continuous"),
-        ColumnModel("b", "binary", ("x", "y")),
-        ColumnModel("c", "categorical", ("r", "s", "t")),
-        ColumnModel("e", "continuous"),
-        ColumnModel("o", "ordinal", ("low", "mid", "high")),
+        Continuous("a"),
+        Binary("b", ("x", "y")),
+        Categorical("c", ("r", "s", "t")),
+        Continuous("e"),
+        Ordinal("o", ("low", "mid", "high")),
     )
 )
 CUTS = np.array([0.0, 0.0, 0.9])
@@ -323,14 +324,13 @@ def test_levels_of_many_draws_sum_to_one(n, n_trees):
         np.testing.assert_allclose(np.asarray(table).sum(axis=1), 1.0, rtol=1e-9)
 
 
-N_LEVELS = sorted({n for name in ("ORDINAL", "LEVELS", "CATEGORIES") for n in around(f"model.guess.MOST_{name}")})
+LIMITS = ("guess.MOST_ORDINAL", "guess.MOST_LEVELS", "kinds.levels.MOST_CATEGORIES")
+N_LEVELS = sorted({n for name in LIMITS for n in around(f"model.{name}")})
 
 
 @pytest.mark.parametrize("n_levels", N_LEVELS)
 def test_many_levels_sum_to_one(n_levels):
-    columns = Columns(
-        (ColumnModel("o", "ordinal", tuple(f"level {k:03}" for k in range(n_levels))), ColumnModel("a", "continuous"))
-    )
+    columns = Columns((Ordinal("o", tuple(f"level {k:03}" for k in range(n_levels))), Continuous("a")))
     rng, cuts = np.random.default_rng(seed(n_levels)), np.linspace(0.0, 3.0, n_levels - 1)
     tree = ct.sample_tree(30, random_state=rng)
     table = ct.sample_data(tree, np.eye(2), leaf_noise=NOISE, random_state=rng)

@@ -19,19 +19,21 @@ from coaltree.inference.learning.chain import draw_tree, iterate
 from coaltree.inference.learning.latent import Augmentation
 from coaltree.inference.learning.start import Unknowns, first_guesses
 from coaltree.model.coalescent import log_prior
-from coaltree.model.columns import CATEGORICAL, ORDINAL, ROUNDED, ColumnModel, Columns, mean_gap
+from coaltree.model.columns import Columns
 from coaltree.model.covariance import Diagonal, HuangWand, Spherical
+from coaltree.model.kinds import Binary, Categorical, Continuous, Ordinal, Rounded
+from coaltree.model.kinds.levels import mean_gap
 from coaltree.model.missing import Imputed
 from coaltree.model.unit import UnitWishart, unit_family
 from tests.model.invariance import LIMIT, stream
 
 N = 6
 WINDOW = 9.0
-CONTINUOUS = ColumnModel("x", "continuous")
-BINARY = ColumnModel("b", "binary", ("no", "yes"))
-ORDERED = ColumnModel("o", ORDINAL, ("low", "mid", "high"))
-CHOICE = ColumnModel("c", CATEGORICAL, ("r", "g", "b"))
-GRID = ColumnModel("g", ROUNDED, step=1.0)
+CONTINUOUS = Continuous("x")
+BINARY = Binary("b", ("no", "yes"))
+ORDERED = Ordinal("o", ("low", "mid", "high"))
+CHOICE = Categorical("c", ("r", "g", "b"))
+GRID = Rounded("g", step=1.0)
 
 
 def family_of(columns, kind):
@@ -146,9 +148,9 @@ def test_a_wrong_iteration_is_seen(broken, request, monkeypatch):
         right = Augmentation.log_scaled
         monkeypatch.setattr(Augmentation, "log_scaled", lambda self, now, c: -right(self, now, c))
     elif broken == "cuts":
-        monkeypatch.setattr("coaltree.inference.learning.latent.mean_gap", lambda n_levels: 4.0)
+        monkeypatch.setattr("coaltree.model.kinds.levels.mean_gap", lambda n_levels: 4.0)
     else:
-        monkeypatch.setattr(Augmentation, "_cone", lambda self, j, Z, k: (np.full(N, -np.inf), np.full(N, np.inf)))
+        monkeypatch.setattr(Categorical, "cone", lambda self, codes, Z, k: (np.full(N, -np.inf), np.full(N, np.inf)))
     models = {"bounds": (CONTINUOUS, CHOICE), "cuts": (CONTINUOUS, ORDERED), "scale": (ORDERED, BINARY)}[broken]
     assert discrepancy(Columns(models), "spherical", 0.0, stream(request), n_tables=600, n_iter=8) > LIMIT
 

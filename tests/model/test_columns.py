@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, norm, truncnorm
 
-from coaltree.model.columns import ColumnModel, Columns, fitted
+from coaltree.model.columns import Columns
 from coaltree.model.covariance import Diagonal, HuangWand, Spherical
+from coaltree.model.kinds import KINDS, Binary, Categorical, Ordinal
 from coaltree.model.truncated import draw_between, log_cells, log_levels
 from coaltree.model.unit import UnitDiagonal, UnitWishart, unit_family
 from coaltree.randomness import make_streams
@@ -55,7 +56,7 @@ def test_values_go_there_and_back():
         "count": rng.poisson(9.0, 60).astype(float),
     }
     for kind, x in values.items():
-        model = fitted(ColumnModel("x", kind), x)
+        model = KINDS[kind]("x").fitted(x)
         columns = Columns((model,))
         encoded = columns.encode(x[:, None])
         middle = encoded.start if model.is_drawn else encoded.X
@@ -78,9 +79,9 @@ def test_values_go_there_and_back():
 def test_levels_go_there_and_back():
     columns = Columns(
         (
-            ColumnModel("b", "binary", ("no", "yes")),
-            ColumnModel("o", "ordinal", ("a", "b", "c", "d")),
-            ColumnModel("c", "categorical", ("x", "y", "z", "w", "v")),
+            Binary("b", ("no", "yes")),
+            Ordinal("o", ("a", "b", "c", "d")),
+            Categorical("c", ("x", "y", "z", "w", "v")),
         )
     )
     cells = np.random.default_rng(0).integers(0, 2, (50, 3)) * np.array([1, 3, 4]) * 1.0

@@ -5,15 +5,16 @@ import pytest
 from scipy.stats import norm
 
 import coaltree as ct
-from coaltree.model.columns import ColumnModel, Columns
+from coaltree.model.columns import Columns
 from coaltree.model.diffusion import node_posterior
+from coaltree.model.kinds import Binary, Categorical, Continuous
 from coaltree.posterior.splits import Shares, set_apart
 
 COLUMNS = Columns(
     (
-        ColumnModel("x", "continuous"),
-        ColumnModel("kind", "categorical", ("a", "b", "c")),
-        ColumnModel("ok", "binary", ("no", "yes")),
+        Continuous("x"),
+        Categorical("kind", ("a", "b", "c")),
+        Binary("ok", ("no", "yes")),
     )
 )
 

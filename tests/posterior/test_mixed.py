@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference.predictive.mixed import _expected, _given_others
-from coaltree.model.columns import ColumnModel
+from coaltree.inference.predictive.mixed import _given_others
+from coaltree.model.kinds import Binary, Categorical, ColumnKind, Continuous, Count, Ordinal, Rounded, Skewed
 from tests.seeds import seed
 
 
@@ -30,24 +30,23 @@ KNOTS = ((0.0, -2.0), (1.0, 0.0), (10.0, 2.0))
 @pytest.mark.parametrize(
     ("model", "cuts"),
     [
-        (ColumnModel("b", "binary", ("no", "yes")), [0.0]),
-        (ColumnModel("o", "ordinal", ("low", "mid", "high")), [0.0, 0.8]),
-        (ColumnModel("c", "categorical", ("r", "g", "b", "y")), []),
-        (ColumnModel("x", "continuous", centre=3.0, scale=2.0), []),
-        (ColumnModel("r", "rounded", step=0.5, centre=3.0, scale=2.0), []),
-        (ColumnModel("n", "count", centre=1.0, scale=0.7), []),
-        (ColumnModel("s", "skewed", knots=KNOTS, centre=0.1, scale=0.9), []),
+        (Binary("b", ("no", "yes")), [0.0]),
+        (Ordinal("o", ("low", "mid", "high")), [0.0, 0.8]),
+        (Categorical("c", ("r", "g", "b", "y")), []),
+        (Continuous("x", centre=3.0, scale=2.0), []),
+        (Rounded("r", step=0.5, centre=3.0, scale=2.0), []),
+        (Count("n", centre=1.0, scale=0.7), []),
+        (Skewed("s", knots=KNOTS, centre=0.1, scale=0.9), []),
     ],
-    ids=lambda value: value.kind if isinstance(value, ColumnModel) else "",
+    ids=lambda value: value.kind if isinstance(value, ColumnKind) else "",
 )
 def test_cells_that_are_expected(model, cuts):
     rng = np.random.default_rng(seed(2))
     centre, deviation, cuts = rng.normal(size=(3, model.width)), np.array([0.3, 0.8, 1.2]), np.array(cuts)
-    found = _expected(model, centre, deviation, cuts)
+    found = model.expect(centre, deviation, cuts)
     for row in range(3):
         z = centre[row] + deviation[row] * rng.normal(size=(40_000, model.width))
-        drawn = model.level_of(z, cuts)[:, None] == np.arange(model.n_levels) if model.n_levels else None
-        cells = model.backward(z[:, 0])[:, None] if drawn is None else drawn
+        cells = model.summary(model.decode(z, cuts))
         error = cells.std(axis=0) / 200.0
         # Quantiles leave out the ends of heavy tails: a hundredth of the spread.
         assert np.all(np.abs(cells.mean(axis=0) - found[row]) < 4.0 * error + 0.02 * cells.std(axis=0) + 1e-4)

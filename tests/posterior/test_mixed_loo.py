@@ -11,7 +11,8 @@ from coaltree.inference.predictive import loo, mixed
 from coaltree.inference.predictive.cells import observe
 from coaltree.inference.predictive.mass import make_sites
 from coaltree.inference.predictive.row_places import locate_row
-from coaltree.model.columns import ColumnModel, Columns
+from coaltree.model.columns import Columns
+from coaltree.model.kinds import Binary, Categorical, Continuous, Rounded
 from coaltree.model.truncated import largest_probabilities
 from coaltree.randomness import make_streams
 from tests.seeds import seed
@@ -64,10 +65,10 @@ def test_density_by_columns_is_that_of_all_together():
     rng = np.random.default_rng(seed(3))
     columns = Columns(
         (
-            ColumnModel("x", "continuous"),
-            ColumnModel("b", "binary", ("no", "yes")),
-            ColumnModel("c", "categorical", ("r", "g", "b")),
-            ColumnModel("r", "rounded", step=0.5),
+            Continuous("x"),
+            Binary("b", ("no", "yes")),
+            Categorical("c", ("r", "g", "b")),
+            Rounded("r", step=0.5),
         )
     )
     tree = ct.sample_tree(7, random_state=rng)

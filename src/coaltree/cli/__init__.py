@@ -13,7 +13,7 @@ from coaltree._version import __version__
 from coaltree.cli import records, regress
 from coaltree.cli.shared import QUIET, check_jobs, command_line, list_files, show_verdict, told, usual_folder
 from coaltree.inference.learning.chain import AUTO, GREEDY
-from coaltree.model.columns import KINDS
+from coaltree.model.kinds import KINDS
 from coaltree.reading import split_names
 from coaltree.results.clustering import LABELS, MEANING, Clustering, cluster
 from coaltree.results.iris import MEANING as OF_DEMO

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,7 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
         "compare": None if model.compare_ is None else [[name, *row] for name, row in model.compare_.items()],
         "features": list(map(str, getattr(model, "feature_names_in_", []))),
         "n_features_in": model.n_features_in_,
-        "columns": None if model.mixed_ is None else [asdict(each) for each in model.mixed_.columns.models],
+        "columns": None if model.mixed_ is None else [each.written() for each in model.mixed_.columns.models],
         "column_notes": list(model.column_notes_),
         "cluster_scores": [[k, score] for k, score in getattr(model, "cluster_scores_", {}).items()],
         "n_clusters_alternatives": list(getattr(model, "n_clusters_alternatives_", ())),

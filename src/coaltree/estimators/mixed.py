@@ -12,8 +12,9 @@ from coaltree.errors import InputError
 from coaltree.estimators.distances import EUCLIDEAN
 from coaltree.frame import Frame, as_frame, is_mixed
 from coaltree.inference.predictive.mixed import Mixed, NewRows
-from coaltree.model.columns import CONTINUOUS, UNIT, ColumnModel, Columns
+from coaltree.model.columns import Columns
 from coaltree.model.guess import AUTO, SCALES, STANDARD, Guessed, guess_columns
+from coaltree.model.kinds import Continuous
 from coaltree.posterior.splits import MOST_DRAWS, Apart, set_apart
 from coaltree.validation import check_choice
 
@@ -31,7 +32,7 @@ def understand(model: Any, X: Any) -> Guessed | None:
         return guess_columns(as_frame(X), AUTO if model.columns is None else model.columns, scale=model.scale)
     if model.scale == STANDARD:
         frame = as_frame(X)
-        kinds = AUTO if hasattr(X, "columns") else dict.fromkeys(frame.names, CONTINUOUS)
+        kinds = AUTO if hasattr(X, "columns") else dict.fromkeys(frame.names, Continuous.kind)
         return guess_columns(frame, kinds, scale=STANDARD)
     named = model.covariance is None or isinstance(model.covariance, str)
     if hasattr(X, "columns") and model.metric == EUCLIDEAN and named:
@@ -75,18 +76,9 @@ def as_table(columns: Columns, cells: Floats, like: Any = None) -> Any:
     index = like.index if hasattr(like, "iloc") else None
     if isinstance(like, Frame) and like.ids is not None:
         index = list(like.ids)
-    content = {model.name: _series(pd, model, cells[:, j]) for j, model in enumerate(columns.models)}
+    content = {model.name: model.in_table(cells[:, j]) for j, model in enumerate(columns.models)}
     table = pd.DataFrame(content)
     return table if index is None else table.set_axis(index, axis=0)
-
-
-def _series(pd: Any, model: ColumnModel, values: Floats) -> Any:
-    if model.kind not in UNIT:
-        return values
-    codes = np.where(np.isnan(values), -1, values).astype(np.int64)
-    if model.numbers:
-        return np.where(codes < 0, np.nan, np.array(model.numbers)[codes])
-    return pd.Categorical.from_codes(codes, list(model.levels), ordered=model.kind != "categorical")
 
 
 def splits(model: Any, top: int) -> Apart:
@@ -95,7 +87,7 @@ def splits(model: Any, top: int) -> Apart:
     if mixed is None:
         names = getattr(model, "feature_names_in_", np.arange(model.completed_.shape[1]))
         scale = np.maximum(model.completed_.std(axis=0), 1e-300)
-        columns = Columns(tuple(ColumnModel(str(name), CONTINUOUS) for name in names))
+        columns = Columns(tuple(Continuous(str(name)) for name in names))
         phi = model.compact_covariance_ if model.compact_covariance_.ndim == 1 else np.diag(model.compact_covariance_)
         return set_apart(model.tree_, columns, [model.completed_ / scale], phi / scale**2, model.leaf_noise_, top)
     used = {round(k) for k in np.linspace(0, len(mixed.index) - 1, MOST_DRAWS)} if len(mixed.index) else set[int]()

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from coaltree._arrays import Floats, Ints
-from coaltree.model.columns import CATEGORICAL, Columns
+from coaltree.model.columns import Columns
 from coaltree.model.diffusion import pass_up
 from coaltree.tree import Tree
 
@@ -45,13 +45,10 @@ def set_apart(
         known = np.sqrt(up.variance[left] + up.variance[right])[:, None]
         for j, model in enumerate(columns.models):
             here = columns.coordinates(j)
-            own, spread = gap[:, here], known * np.sqrt(variances[here])
-            if model.kind == CATEGORICAL:
-                own = own @ model.corners.T
-                spread = known * np.sqrt(np.diag(model.corners @ np.diag(variances[here]) @ model.corners.T))
-            which = np.abs(own).argmax(axis=1)
-            size[:, j] += np.abs(own)[np.arange(n - 1), which]
-            sure[:, j] += ndtr(np.abs(own) / np.maximum(spread, 1e-300))[np.arange(n - 1), which]
+            own, spread = model.apart(gap[:, here], known, variances[here])
+            which = own.argmax(axis=1)
+            size[:, j] += own[np.arange(n - 1), which]
+            sure[:, j] += ndtr(own / np.maximum(spread, 1e-300))[np.arange(n - 1), which]
     top = min(top, len(columns.models))
     order = np.argsort(-size, axis=1, kind="stable")[:, :top]
     rows = np.arange(n - 1)[:, None]
@@ -67,12 +64,7 @@ class Shares:
         self.first, self.size = tree.spans()
         self.sums = []
         for j, model in enumerate(columns.models):
-            column = values[order, j]
-            known = ~np.isnan(column)
-            if model.n_levels:
-                table = (column[:, None] == np.arange(model.n_levels)).astype(np.float64)
-            else:
-                table = np.column_stack([np.where(known, column, 0.0), known])
+            table = model.tally(values[order, j])
             self.sums.append(np.concatenate([np.zeros((1, table.shape[1])), np.cumsum(table, axis=0)]))
 
     def of(self, node: int, j: int) -> Floats:
@@ -80,14 +72,11 @@ class Shares:
         start = self.first[node]
         found = self.sums[j][start + self.size[node]] - self.sums[j][start]
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(found / found.sum() if self.columns.models[j].n_levels else found[:1] / found[1])
+            return self.columns.models[j].share(found)
 
     def says(self, left: int, right: int, j: int) -> str:
         """Describe in words how two clades differ in column j."""
         model, a, b = self.columns.models[j], self.of(left, j), self.of(right, j)
         if np.isnan(a).any() or np.isnan(b).any():
             return "missing on one side"
-        if model.n_levels:
-            level = int(np.abs(a - b).argmax())
-            return f"{model.levels[level]} {a[level]:.0%} against {b[level]:.0%}"
-        return f"{a[0]:.4g} against {b[0]:.4g}"
+        return model.differ(a, b)

@@ -20,23 +20,25 @@ entries: `Unknowns.missing`, in the order of the NaN in X, and `Unknowns.cuts`.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from coaltree._arrays import Bools, Floats, Ints
+from coaltree._arrays import Bools, Floats
 from coaltree.inference.learning.start import Unknowns, apart
 from coaltree.inference.moves.lineages import expected_times
 from coaltree.inference.moves.row_noise import SMALLEST_NOISE
 from coaltree.model import missing
-from coaltree.model.columns import CATEGORICAL, UNIT, Columns, Encoded, mean_gap
+from coaltree.model.columns import Columns
 from coaltree.model.covariance import CovarianceFamily
 from coaltree.model.diffusion import sample_nodes, scatter
 from coaltree.model.factorisations import DenseRoot
+from coaltree.model.kinds.base import Encoded
 from coaltree.model.missing import Imputed
 from coaltree.model.slice import slice_step
-from coaltree.model.truncated import draw_between, log_cells, log_levels
+from coaltree.model.truncated import draw_between, log_cells
 from coaltree.model.unit import UnitWishart
 from coaltree.randomness import Stream, make_streams
 from coaltree.tree import Tree
@@ -122,8 +124,8 @@ class Augmentation:
         cuts, stream = now.cuts.copy(), make_streams(rng, 1)[0]
         alone = row.variances is not None  # columns do not depend on each other given the parents
         if alone and move_cuts:
-            for j in range(len(self.columns.models)):
-                self._move_cuts(j, Z, row, None, cuts, rng)
+            for j, model in enumerate(self.columns.models):
+                model.draw_cuts(cuts[self.columns.cuts_of(j)], _Leaves(self, j, Z, row), rng)
         filled = not (alone and learn_noise)  # missing entries were drawn with the nodes, at the old s₀
         if not filled:
             now, row = self._draw_noise(now, Z, row, cuts, rng)
@@ -131,45 +133,25 @@ class Augmentation:
         pull = None if row.precision is None else (Z - row.centre) @ row.precision
         expected = Z.copy()
         for j, model in enumerate(self.columns.models):
-            here, k = self.columns.coordinates(j), int(self.columns.first[j])
-            if not model.is_drawn:
-                gap = self.unknown[:, k]
-                if gap.any():
-                    centre, spread = _conditional(Z, k, row, pull)
-                    expected[gap, k] = centre[gap]
-                    if not filled:
-                        Z[gap, k] = centre[gap] + spread[gap] * rng.standard_normal(np.count_nonzero(gap))
-            elif model.kind == CATEGORICAL:
-                for k in range(here.start, here.stop):
-                    self._redraw(Z, k, row, pull, *self._cone(j, Z, k), stream, expected, filled)
-            else:
+            k, own = int(self.columns.first[j]), cuts[self.columns.cuts_of(j)]
+            if model.is_drawn:
+                leaves = _Leaves(self, j, Z, row, pull, expected, stream, filled)
                 if not alone and move_cuts:
-                    self._move_cuts(j, Z, row, pull, cuts, rng)
-                self._redraw(Z, k, row, pull, *self._cells(j, cuts), stream, expected, filled)
-                if model.kind in UNIT:
-                    own = cuts[self.columns.cuts_of(j)]
-                    for values in (Z, expected, row.centre):
-                        values[:, k] -= own[0]
-                    own -= own[0]
+                    model.draw_cuts(own, leaves, rng)
+                model.draw(leaves, own, rng)
+                continue
+            gap = self.unknown[:, k]
+            if gap.any():
+                centre, spread = _conditional(Z, k, row, pull)
+                expected[gap, k] = centre[gap]
+                if not filled:
+                    Z[gap, k] = centre[gap] + spread[gap] * rng.standard_normal(np.count_nonzero(gap))
         return now._replace(missing=Imputed(Z[self.drawn], expected[self.drawn]), cuts=cuts)
 
-    def _move_cuts(
-        self, j: int, Z: Floats, row: _Row, pull: Floats | None, state_cuts: Floats, rng: np.random.Generator
-    ) -> None:
-        """Draw the cutpoints of column j, if it has any."""
-        if self.columns.models[j].n_cuts:
-            centre, spread = _conditional(Z, int(self.columns.first[j]), row, pull)
-            _draw_cuts(state_cuts[self.columns.cuts_of(j)], centre, spread, self.encoded.codes[:, j], rng)
-
-    def _cells(self, j: int, cuts: Floats) -> tuple[Floats, Floats]:
-        """Bounds of the coordinate of a column with cutpoints or a grid, (n,) each; infinite where nothing is known."""
-        k = int(self.columns.first[j])
-        if self.columns.models[j].kind not in UNIT:
-            return self.encoded.lower[:, k], self.encoded.upper[:, k]
-        # Code −1, of what is missing, is the last of the lower bounds and of the upper ones.
-        own, codes = cuts[self.columns.cuts_of(j)], self.encoded.codes[:, j]
-        low, high = np.concatenate([[-np.inf], own, [-np.inf]]), np.concatenate([own, [np.inf, np.inf]])
-        return low[codes], high[codes]
+    def _cells(self, j: int, cuts: Floats) -> tuple[Floats, Floats] | None:
+        """Bounds of the coordinate of a drawn column, (n,) each; None if its cells are no intervals."""
+        model = self.columns.models[j]
+        return model.bounds(self.columns.part(self.encoded, j), cuts[self.columns.cuts_of(j)])
 
     def _draw_noise(
         self, now: Unknowns, Z: Floats, row: _Row, cuts: Floats, rng: np.random.Generator
@@ -178,9 +160,10 @@ class Augmentation:
         assert row.variances is not None
         low, high = Z.T.copy(), Z.T.copy()  # where they are equal, a value is seen exactly
         for j, model in enumerate(self.columns.models):
-            if model.is_drawn and model.kind != CATEGORICAL:
+            found = self._cells(j, cuts) if model.is_drawn else None
+            if found is not None:
                 k = int(self.columns.first[j])
-                low[k], high[k] = self._cells(j, cuts)
+                low[k], high[k] = found
         low[self.unknown.T], high[self.unknown.T] = -np.inf, np.inf
         centre, sizes = row.centre.T.copy(), np.sqrt(row.variances)
         branch, shares = row.spread - now.leaf_noise, now.leaf_noise / now.noise_level
@@ -217,46 +200,6 @@ class Augmentation:
             Z[self.unknown] = missing.impute_rows(gaps, centre, spread, precision, rng).drawn
         return Z, _Row(centre, spread, None, precision)
 
-    def _redraw(
-        self,
-        Z: Floats,
-        k: int,
-        row: _Row,
-        pull: Floats | None,
-        low: Floats,
-        high: Floats,
-        stream: Stream,
-        expected: Floats,
-        filled: bool,
-    ) -> None:
-        """Draw coordinate k of all rows between bounds, or where it is observed if missing entries are `filled`."""
-        centre, spread = _conditional(Z, k, row, pull)
-        new = np.empty(len(Z))
-        draw_between(centre, spread, low, high, stream, new)
-        gap = self.unknown[:, k]
-        expected[:, k] = np.where(gap, centre, new)
-        if filled:
-            new[gap] = Z[gap, k]
-        if pull is not None and row.precision is not None:
-            pull += np.outer(new - Z[:, k], row.precision[k])
-        Z[:, k] = new
-
-    def _cone(self, j: int, Z: Floats, k: int) -> tuple[Floats, Floats]:
-        """Bounds of coordinate k of a categorical column given its others: the observed level has the most utility."""
-        model, here = self.columns.models[j], self.columns.coordinates(j)
-        codes = self.encoded.codes[:, j]
-        own, corner = k - here.start, model.corners
-        # (v_level − v_other) · z ≥ 0 for all others: linear in z_k, with slope and rest.
-        slope = corner[codes][:, None, own] - corner[None, :, own]
-        utility = Z[:, here] @ corner.T
-        rest = utility[np.arange(len(Z)), codes][:, None] - utility - slope * Z[:, k, None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            limit = -rest / slope
-        low = np.where(slope > 1e-12, limit, -np.inf).max(axis=1)
-        high = np.where(slope < -1e-12, limit, np.inf).min(axis=1)
-        known = codes >= 0
-        return np.where(known, low, -np.inf), np.where(known, high, np.inf)
-
     # ---- Φ and scale
 
     def draw_covariance(
@@ -290,10 +233,7 @@ class Augmentation:
     def _log_scaled(self, cuts: Floats, factors: Floats) -> float:
         total = float(np.log(factors[self.unit]).sum())
         for j, model in enumerate(self.columns.models):
-            own = cuts[self.columns.cuts_of(j)]
-            if len(own) > 1:
-                factor = float(factors[self.columns.first[j]])
-                total += (len(own) - 1) * math.log(factor) - own[-1] * (factor - 1.0) / mean_gap(model.n_levels)
+            total += model.log_scaled(cuts[self.columns.cuts_of(j)], float(factors[self.columns.first[j]]))
         return total
 
     def _scaled(self, now: Unknowns, factors: Floats) -> Unknowns:
@@ -306,6 +246,58 @@ class Augmentation:
         )
 
 
+@dataclass
+class _Leaves:
+    """The coordinates of column j at all leaves while they are drawn, as `kinds.base.Leaves` has it."""
+
+    latent: Augmentation
+    j: int
+    all: Floats  # (n, D), coordinates of all columns
+    row: _Row
+    pull: Floats | None = None
+    expected: Floats | None = None
+    stream: Stream | None = None
+    filled: bool = True  # whether missing entries have been drawn
+
+    def __post_init__(self) -> None:
+        self.encoded = self.latent.columns.part(self.latent.encoded, self.j)
+        self.here = self.latent.columns.coordinates(self.j)
+
+    @property
+    def Z(self) -> Floats:
+        """Coordinates as they are now, (n, width)."""
+        return self.all[:, self.here]
+
+    def conditional(self, k: int) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of coordinate k of every row given its others."""
+        return _conditional(self.all, self.here.start + k, self.row, self.pull)
+
+    def between(self, centre: Floats, spread: Floats, low: Floats, high: Floats) -> Floats:
+        """Draw a normal variable per row between bounds."""
+        assert self.stream is not None
+        new = np.empty(len(centre))
+        draw_between(centre, spread, low, high, self.stream, new)
+        return new
+
+    def put(self, k: int, new: Floats) -> None:
+        """Set coordinate k of every row, where missing only if these are not `filled`, and what is expected there."""
+        assert self.expected is not None
+        centre, at = self.conditional(k)[0], self.here.start + k
+        gap = self.latent.unknown[:, at]
+        self.expected[:, at] = np.where(gap, centre, new)
+        if self.filled:
+            new = np.where(gap, self.all[:, at], new)
+        if self.pull is not None and self.row.precision is not None:
+            self.pull += np.outer(new - self.all[:, at], self.row.precision[at])
+        self.all[:, at] = new
+
+    def shift(self, k: int, by: float) -> None:
+        """Add a number to coordinate k everywhere, parents included."""
+        assert self.expected is not None
+        for values in (self.all, self.expected, self.row.centre):
+            values[:, self.here.start + k] += by
+
+
 def _conditional(Z: Floats, k: int, row: _Row, pull: Floats | None) -> tuple[Floats, Floats]:
     """Mean and standard deviation of coordinate k of every row given its others and its parent."""
     if row.variances is not None:
@@ -314,26 +306,3 @@ def _conditional(Z: Floats, k: int, row: _Row, pull: Floats | None) -> tuple[Flo
     assert pull is not None
     own = row.precision[k, k]
     return Z[:, k] - pull[:, k] / own, np.sqrt(row.spread / own)
-
-
-def _draw_cuts(state_cuts: Floats, centre: Floats, spread: Floats, codes: Ints, rng: np.random.Generator) -> None:
-    """Slice each cutpoint between its neighbours, z integrated out; the first is free, as the column's location is.
-
-    Independent exponential gaps have the density ∝ exp(−(κ_last − κ_first)/mean).
-    """
-    n_levels = len(state_cuts) + 1
-    counts = np.bincount(codes[codes >= 0], minlength=n_levels)
-    typical = float(np.median(spread))
-    for k in range(len(state_cuts)):
-        lower = state_cuts[k - 1] if k > 0 else -math.inf
-        upper = state_cuts[k + 1] if k + 1 < len(state_cuts) else math.inf
-        sign = float(k == 0) - float(k + 1 == len(state_cuts)) if n_levels > 2 else 0.0
-
-        def log_density(at: float, k: int = k, sign: float = sign) -> float:
-            state_cuts[k] = at
-            return log_levels(centre, spread, codes, state_cuts, k, k + 1) + sign * at / mean_gap(n_levels)
-
-        width = 4.0 * typical / math.sqrt(1.0 + min(counts[k], counts[k + 1]))
-        now = float(state_cuts[k])
-        at = log_density(now)
-        state_cuts[k] = slice_step(log_density, now, at, rng, width, lower, upper)[0]

@@ -22,7 +22,7 @@ from scipy.linalg import solve_triangular
 
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline
-from coaltree.model.columns import CATEGORICAL, UNIT, Columns
+from coaltree.model.columns import Columns
 from coaltree.model.truncated import log_between, log_largest, standard_between
 from coaltree.randomness import Stream
 
@@ -73,24 +73,14 @@ def observe(
             if draws:
                 rest += list(eye[here])
             continue
-        code = int(cells[j])
-        if model.kind == CATEGORICAL:
-            utilities = model.corners @ eye[here]
-            if independent:
-                blocks.append((len(rest), len(rest) + model.n_levels, code))
-                rest += list(utilities)
-            else:
-                gaps = utilities[code] - utilities
-                inside += [(gap, 0.0, math.inf) for level, gap in enumerate(gaps) if level != code]
-        elif model.kind in UNIT:
-            edges = [-math.inf, *cuts[columns.cuts_of(j)].tolist(), math.inf]
-            inside.append((eye[here.start], edges[code], edges[code + 1]))
-        elif model.is_drawn or (recorded and model.cell):
-            low, high = model.bounds(cells[j : j + 1])
-            inside.append((eye[here.start], float(low[0]), float(high[0])))
-        else:
-            exact.append(eye[here.start])
-            values.append(float(model.forward(cells[j])))
+        seen = model.seen(float(cells[j]), cuts[columns.cuts_of(j)], recorded, independent)
+        exact += [row @ eye[here] for row, _ in seen.exact]
+        values += [value for _, value in seen.exact]
+        inside += [(row @ eye[here], low, high) for row, low, high in seen.inside]
+        if seen.largest is not None:
+            utilities, level = seen.largest
+            blocks.append((len(rest), len(rest) + len(utilities), level))
+            rest += list(utilities @ eye[here])
     q, n_inside = len(exact), len(inside)
     maps = np.array([*exact, *(gap for gap, _, _ in inside), *rest]).reshape(-1, columns.d)
     low, high = np.full((2, len(maps) - q), [[-np.inf], [np.inf]])

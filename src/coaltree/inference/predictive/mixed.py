@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import effective_n_jobs
-from scipy.special import logsumexp, ndtr, ndtri
+from scipy.special import logsumexp
 
 from coaltree._arrays import Floats, Ints, Singles, Words
 from coaltree.errors import InputError
@@ -41,10 +41,11 @@ from coaltree.inference.predictive.mass import Sites, make_sites
 from coaltree.inference.predictive.predict import Attachment, pick, share_labels
 from coaltree.inference.predictive.row_places import draw_row, locate_row
 from coaltree.model import missing
-from coaltree.model.columns import CATEGORICAL, COUNT, KINDS, SKEWED, UNIT, ColumnModel, Columns, Encoded
+from coaltree.model.columns import Columns
 from coaltree.model.factorisations import DenseRoot
 from coaltree.model.guess import Guessed, guess_columns
-from coaltree.model.truncated import largest_probabilities
+from coaltree.model.kinds import from_written
+from coaltree.model.kinds.base import Encoded
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.randomness import Stream, make_streams
 from coaltree.tree import Tree
@@ -53,9 +54,6 @@ from coaltree.tree import Tree
 MOST_BYTES = 300_000_000
 # Simulations of all gaps per draw, if Φ is full.
 N_REPEATS = 8
-# Quantiles of a standard normal, and their weights: for means of monotone functions of a coordinate.
-NORMAL_POINTS: Floats = ndtri((np.arange(100) + 0.5) / 100)
-NORMAL_WEIGHTS: Floats = np.full(100, 0.01)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +77,9 @@ class Mixed:
 
     def in_cells(self) -> Mixed:
         """Return the same with coordinates of rounded values drawn, whatever their grid."""
-        if not any(model.exact for model in self.columns.models):
+        columns = Columns(tuple(model.in_cells() for model in self.columns.models))
+        if columns.models == self.columns.models:
             return self
-        columns = Columns(tuple(replace(model, exact=False) for model in self.columns.models))
         return Mixed(columns, self.values, self.notes, columns.encode(self.values))
 
     def with_draws(self, draws: list[Draw], last: Chain) -> Mixed:
@@ -117,16 +115,14 @@ class Mixed:
         """
         filled, probability = self.values.copy(), {}
         for j, expected in self.expect(posterior, covariances, leaf_noises).items():
-            gap = np.isnan(self.values[:, j])
-            if self.columns.models[j].kind in UNIT:
+            model = self.columns.models[j]
+            filled[np.isnan(self.values[:, j]), j] = model.settle(expected)
+            if model.n_levels:
                 probability[j] = expected
-                filled[gap, j] = expected.argmax(axis=1)
-            else:
-                filled[gap, j] = settled(self.columns, j, expected[:, 0])
         return filled, probability
 
     def expect(self, posterior: TreePosterior, covariances: Floats, leaf_noises: Floats) -> dict[int, Floats]:
-        """For each column with gaps: probabilities of levels there, (gaps, L), or means of numbers, (gaps, 1).
+        """For each column with gaps the means of its `summary` there: probabilities of levels, (gaps, L), or a number.
 
         Means over draws of a row's expectation given all coordinates of the others, and its own observed ones.
         """
@@ -142,9 +138,7 @@ class Mixed:
                 for j in sums:
                     here, own = self.columns.coordinates(j), gaps[:, j]
                     deviation = np.sqrt(spread[own] * phi[here.start])
-                    sums[j] = sums[j] + _expected(
-                        models[j], centre[own, here], deviation, cuts[self.columns.cuts_of(j)]
-                    )
+                    sums[j] = sums[j] + models[j].expect(centre[own, here], deviation, cuts[self.columns.cuts_of(j)])
                 continue
             # Under a full Φ by simulation.
             rows = np.where(unknown, np.nan, Z)[unseen]
@@ -154,10 +148,7 @@ class Mixed:
                 full[np.isnan(rows)] = missing.impute_rows(rows, centre[unseen], spread[unseen], precision, rng).drawn
                 cells = self.columns.decode(full, cuts)
                 for j in sums:
-                    own = cells[gaps[unseen, j], j]
-                    levels = np.arange(max(models[j].n_levels, 1))
-                    found = own[:, None] == levels if models[j].n_levels else own[:, None]
-                    sums[j] = sums[j] + found / N_REPEATS
+                    sums[j] = sums[j] + models[j].summary(cells[gaps[unseen, j], j]) / N_REPEATS
         return {j: total / len(self.latent) for j, total in sums.items()}
 
 
@@ -165,29 +156,6 @@ def _given_others(tree: Tree, Z: Floats, leaf_noise: Floats) -> tuple[Floats, Fl
     """Mean (n, D) and variance over Φ (n,) of each row given the others."""
     sites, n = make_sites(tree, Z, leaf_noise), tree.n_leaves
     return sites.above_mean[:n], sites.above[:n] + leaf_noise
-
-
-def _expected(model: ColumnModel, centre: Floats, deviation: Floats, cuts: Floats) -> Floats:
-    """Probabilities of levels, (n, L), or the mean of a number, (n, 1), for coordinates N(centre, deviation² I)."""
-    if model.kind == CATEGORICAL:
-        found = np.empty((len(centre), model.n_levels))
-        largest_probabilities(centre @ model.corners.T, deviation, found)
-        return np.asarray(found / found.sum(axis=1, keepdims=True))
-    if model.n_levels:
-        below = ndtr((cuts - centre) / deviation[:, None])
-        return np.asarray(np.diff(below, axis=1, prepend=0.0, append=1.0), dtype=np.float64)
-    if model.kind in (COUNT, SKEWED):
-        points = (centre + deviation[:, None] * NORMAL_POINTS).ravel()
-        return model.backward(points).reshape(len(centre), -1) @ NORMAL_WEIGHTS[:, None]
-    return np.asarray(model.centre + model.scale * centre, dtype=np.float64)
-
-
-def settled(columns: Columns, j: int, means: Floats) -> Floats:
-    """Means of cells as cells of their column: whole numbers for counts, on the grid for rounded columns."""
-    model = columns.models[j]
-    if model.kind == "count":
-        return np.rint(means)
-    return model.backward((means - model.centre) / model.scale) if model.kind == "rounded" else means
 
 
 def as_mixed(X: Any, columns: Any) -> Mixed:
@@ -207,7 +175,7 @@ def restore_mixed(models: Any, notes: Any, arrays: dict[str, Any]) -> Mixed | No
     """Return the mixed table stored in a file; None if there is none."""
     if models is None:
         return None
-    columns = Columns(tuple(map(_restored, models)))
+    columns = Columns(tuple(map(from_written, models)))
     values = np.ascontiguousarray(arrays["values"], dtype=np.float64)
     if values.ndim != 2 or values.shape[1] != len(columns.models):
         raise InputError(f"mixed/values must have {len(columns.models)} columns, got shape {values.shape}.")
@@ -217,16 +185,6 @@ def restore_mixed(models: Any, notes: Any, arrays: dict[str, Any]) -> Mixed | No
     if len(index) and (latent.shape != (len(index), n_drawn) or cuts.shape != (len(index), n_cuts)):
         raise InputError(f"mixed/latent must be ({len(index)}, {n_drawn}), got {latent.shape}.")
     return Mixed(columns, values, tuple(map(str, notes)), encoded, index, latent.astype(np.float32), cuts)
-
-
-def _restored(content: Any) -> ColumnModel:
-    """A column's model from its JSON; lists were tuples."""
-    kept: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
-    kept["knots"] = tuple(tuple(knot) for knot in kept.get("knots", ()))
-    model = ColumnModel(**kept)
-    if model.kind not in KINDS or (model.kind in UNIT and model.n_levels < 2):
-        raise InputError(f"column {model.name!r} must be of a known kind, got {model.kind!r}.")
-    return model
 
 
 # Trees in which new rows are placed: for small tables, and for those with more than MANY rows.
@@ -286,28 +244,21 @@ class NewRows:
     def impute(self) -> tuple[Floats, dict[int, Floats]]:
         """Cells with gaps filled in, (B, J), and for each column with levels and gaps the probabilities (gaps, L)."""
         columns = self.mixed.columns
-        first = np.cumsum([0, *(max(model.n_levels, 1) for model in columns.models)])
+        first = np.cumsum([0, *(model.n_summaries for model in columns.models)])
 
         def summarise(draw: _Draw, places: Places, drawn: Floats) -> Floats:
             cells = columns.decode(drawn, draw.cuts)
-            out = np.zeros(first[-1])
-            for j, model in enumerate(columns.models):
-                if model.n_levels:
-                    out[first[j] : first[j + 1]] = np.bincount(cells[:, j].astype(int), minlength=model.n_levels)
-                else:
-                    out[first[j]] = cells[:, j].sum()
-            return out / len(cells)
+            found = [model.summary(cells[:, j]).sum(axis=0) for j, model in enumerate(columns.models)]
+            return np.concatenate(found) / len(cells)
 
         means = self._average(summarise, max(N_DRAWS // len(self.used), 1))[1]
         filled, probability = self.cells.copy(), {}
         for j, model in enumerate(columns.models):
             gap = np.isnan(self.cells[:, j])
             own = means[gap, first[j] : first[j + 1]]
+            filled[gap, j] = model.settle(own)
             if model.n_levels and gap.any():
                 probability[j] = own
-                filled[gap, j] = own.argmax(axis=1)
-            else:
-                filled[gap, j] = settled(columns, j, own[:, 0])
         return filled, probability
 
     def attach(self, tree: Tree, given: Given, n_places: int) -> Attachment:
