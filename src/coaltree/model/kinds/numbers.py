@@ -21,13 +21,8 @@ NORMAL_POINTS: Floats = ndtri((np.arange(100) + 0.5) / 100)
 NORMAL_WEIGHTS: Floats = np.full(100, 0.01)
 
 
-@dataclass(frozen=True)
-class Number(ColumnKind):
-    """A column with a scale, brought to mean 0 and standard deviation 1."""
-
-    centre: float = 0.0
-    scale: float = 1.0
-    grid: float = 0.0  # the step of which all values are multiples, if some repeat
+class Read(ColumnKind):
+    """A column of numbers, or of dates as numbers of days."""
 
     @classmethod
     def of(cls, column: Column, distinct: Floats) -> tuple[ColumnKind, Floats]:
@@ -48,6 +43,15 @@ class Number(ColumnKind):
         elif np.isinf(column.values).any():
             raise InputError(f"Column {self.name!r} holds infinite values. Correct them, or leave them empty.")
         return column.values
+
+
+@dataclass(frozen=True)
+class Number(Read):
+    """A column with a scale, brought to mean 0 and standard deviation 1."""
+
+    centre: float = 0.0
+    scale: float = 1.0
+    grid: float = 0.0  # the step of which all values are multiples, if some repeat
 
     def fitted(self, cells: Floats, standardise: bool = True) -> Self:
         """Set the grid, centre and scale."""
