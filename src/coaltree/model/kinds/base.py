@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -254,7 +254,8 @@ class ColumnKind(ABC):
     @classmethod
     def restored(cls, content: dict[str, Any]) -> Self:
         """Rebuild from `written`; lists were tuples. Older files have the fields of all kinds."""
-        return cls(**{name: _as_tuple(value) for name, value in content.items() if name in cls.__dataclass_fields__})
+        names = {each.name for each in fields(cls)}
+        return cls(**{name: _as_tuple(value) for name, value in content.items() if name in names})
 
 
 def _as_tuple(value: Any) -> Any:
