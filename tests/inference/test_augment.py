@@ -21,7 +21,7 @@ from coaltree.inference.learning.start import Unknowns, first_guesses
 from coaltree.model.coalescent import log_prior
 from coaltree.model.columns import Columns
 from coaltree.model.covariance import Diagonal, HuangWand, Spherical
-from coaltree.model.kinds import Binary, Categorical, Continuous, Ordinal, Rounded
+from coaltree.model.kinds import Binary, Categorical, Circular, Continuous, Ordinal, Rounded, circular
 from coaltree.model.kinds.levels import mean_gap
 from coaltree.model.missing import Imputed
 from coaltree.model.unit import UnitWishart, unit_family
@@ -34,6 +34,9 @@ BINARY = Binary("b", ("no", "yes"))
 ORDERED = Ordinal("o", ("low", "mid", "high"))
 CHOICE = Categorical("c", ("r", "g", "b"))
 GRID = Rounded("g", step=1.0)
+HOUR, ANGLE = Circular("h", period=24.0, grid=4.0), Circular("a")
+# Directions of rows must not all be alike: about a far root a wedge is as likely as about one farther away.
+MOST_ALIKE = 0.5
 
 
 def family_of(columns, kind):
@@ -64,7 +67,12 @@ def draw_all(columns, kind, share_missing, rng):
         cells = columns.decode(Z, cuts)
         cells[rng.random(cells.shape) < share_missing] = np.nan
         levels = [len(np.unique(each[~np.isnan(each)])) for each in cells.T]
-        if all(seen >= max(model.n_levels, 1) for seen, model in zip(levels, columns.models, strict=True)):
+        apart = all(
+            np.hypot(*np.nanmean(model.summary(cells[:, j]), axis=0)) < MOST_ALIKE
+            for j, model in enumerate(columns.models)
+            if model in (HOUR, ANGLE)
+        )
+        if apart and all(seen >= max(model.n_levels, 1) for seen, model in zip(levels, columns.models, strict=True)):
             break
     latent = Augmentation(columns, columns.encode(cells))
     if not latent.drawn.all():
@@ -120,6 +128,8 @@ CASES = {
     "missing": ((CONTINUOUS, ORDERED), "spherical", 0.15),
     "levels alone": ((ORDERED,), "spherical", 0.0),
     "full": ((BINARY, ORDERED), "wishart", 0.0),
+    "circular": ((CONTINUOUS, HOUR), "spherical", 0.1),
+    "rays": ((ANGLE,), "spherical", 0.0),
 }
 
 
@@ -140,8 +150,14 @@ def test_an_iteration_leaves_the_law_unchanged_with_many_tables(case, request):
     assert discrepancy(Columns(models), kind, share, stream(request), n_tables=1500, n_iter=4) < LIMIT
 
 
+def shorten(leaves, known, rng):
+    """Lengths of directions all a tenth shorter."""
+    for k in range(2):
+        leaves.put(k, 0.9 * leaves.Z[:, k])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("broken", ["scale", "cuts", "bounds"])
+@pytest.mark.parametrize("broken", ["scale", "cuts", "bounds", "lengths"])
 def test_a_wrong_iteration_is_seen(broken, request, monkeypatch):
     """The Jacobian of the latent scale upside down, a wrong prior of the gaps, bounds that are not looked at."""
     if broken == "scale":
@@ -149,9 +165,12 @@ def test_a_wrong_iteration_is_seen(broken, request, monkeypatch):
         monkeypatch.setattr(Augmentation, "log_scaled", lambda self, now, c: -right(self, now, c))
     elif broken == "cuts":
         monkeypatch.setattr("coaltree.model.kinds.levels.mean_gap", lambda n_levels: 4.0)
+    elif broken == "lengths":
+        monkeypatch.setattr(circular, "_draw_lengths", shorten)
     else:
         monkeypatch.setattr(Categorical, "cone", lambda self, codes, Z, k: (np.full(N, -np.inf), np.full(N, np.inf)))
-    models = {"bounds": (CONTINUOUS, CHOICE), "cuts": (CONTINUOUS, ORDERED), "scale": (ORDERED, BINARY)}[broken]
+    models = {"bounds": (CONTINUOUS, CHOICE), "cuts": (CONTINUOUS, ORDERED), "scale": (ORDERED, BINARY)}
+    models = models.get(broken, (CONTINUOUS, ANGLE))
     assert discrepancy(Columns(models), "spherical", 0.0, stream(request), n_tables=600, n_iter=8) > LIMIT
 
 

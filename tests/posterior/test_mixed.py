@@ -5,7 +5,7 @@ import pytest
 
 import coaltree as ct
 from coaltree.inference.predictive.mixed import _given_others
-from coaltree.model.kinds import Binary, Categorical, ColumnKind, Continuous, Count, Ordinal, Rounded, Skewed
+from coaltree.model.kinds import Binary, Categorical, Circular, ColumnKind, Continuous, Count, Ordinal, Rounded, Skewed
 from tests.seeds import seed
 
 
@@ -37,6 +37,7 @@ KNOTS = ((0.0, -2.0), (1.0, 0.0), (10.0, 2.0))
         (Rounded("r", step=0.5, centre=3.0, scale=2.0), []),
         (Count("n", centre=1.0, scale=0.7), []),
         (Skewed("s", knots=KNOTS, centre=0.1, scale=0.9), []),
+        (Circular("h", period=24.0), []),
     ],
     ids=lambda value: value.kind if isinstance(value, ColumnKind) else "",
 )

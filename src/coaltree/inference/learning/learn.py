@@ -19,6 +19,7 @@ import numpy.typing as npt
 from coaltree._arrays import Floats
 from coaltree._version import __version__
 from coaltree.errors import InputError
+from coaltree.frame import listed
 from coaltree.inference.effort import Effort, settle, suits_full_covariance
 from coaltree.inference.learning import chain as learn
 from coaltree.inference.learning import running
@@ -35,7 +36,7 @@ from coaltree.inference.predictive.mixed import Mixed, as_mixed, sparing
 from coaltree.inference.smc.sampling import leaf_names
 from coaltree.model.columns import Columns
 from coaltree.model.covariance import CovarianceFamily, Diagonal, Fixed, HuangWand, ShrunkWishart, as_family
-from coaltree.model.family import State
+from coaltree.model.family import State, diagonal_only
 from coaltree.model.unit import unit_family
 from coaltree.posterior.convergence import MIXED, NUMBERS, Convergence, diagnose
 from coaltree.posterior.ensemble import TreePosterior
@@ -84,9 +85,14 @@ def candidates_of(columns: Columns, n: int) -> tuple[str, ...]:
     """Covariances that suit a mixed table of n rows: a scale for each column that has one, and all correlations."""
     n_scaled = int(np.count_nonzero(~columns.unit))
     names = ["spherical", *(["diagonal"] if n_scaled > 1 else [])]
-    if columns.d > 1 and n >= ROWS_PER_COLUMN * columns.d and columns.d <= MOST_LATENT:
+    if columns.d > 1 and n >= ROWS_PER_COLUMN * columns.d and columns.d <= MOST_LATENT and not uncorrelated(columns):
         names.append("wishart")
     return tuple(names)
+
+
+def uncorrelated(columns: Columns) -> list[str]:
+    """Names of columns that no full covariance may have."""
+    return [model.name for model in columns.models if not model.correlates]
 
 
 def collinear(X: Floats) -> bool:
@@ -342,6 +348,11 @@ def _learn(
     if own_noise and method == GREEDY:
         raise InputError('leaf_noise="robust" is for sampled trees, got method="greedy". Use leaf_noise="learn".')
     noise = None if learn_noise else check_leaf_noise(leaf_noise, n)
+    if latent is not None and not diagonal_only(family) and uncorrelated(latent.columns):
+        raise InputError(
+            f'covariance must be "spherical" or "diagonal" for circular columns, got {covariance!r}. Name another '
+            f"kind for {listed(uncorrelated(latent.columns))}, or leave it out."
+        )
     told = _check_learnable(X_array, family) if latent is None else []
     n_drawn = 0 if how.mixed is None else int(np.isnan(X_array).sum())
     if effort.checks and sparing(n_drawn, effort.most_kept) > 1:  # too large to keep draws that may be dropped later

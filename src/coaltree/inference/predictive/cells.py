@@ -23,6 +23,7 @@ from scipy.linalg import solve_triangular
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline
 from coaltree.model.columns import Columns
+from coaltree.model.kinds.circular import log_wedge
 from coaltree.model.truncated import log_between, log_largest, standard_between
 from coaltree.randomness import Stream
 
@@ -37,6 +38,8 @@ class Observation(NamedTuple):
     low: Floats  # (K,)
     high: Floats  # (K,)
     n_inside: int  # the number of intervals
+    # (K,): where positive, |y − low| is at most this times y − low of the row before, which has it with a minus
+    slope: Floats
     scale: Floats  # (K,): standard deviations of y over √v
     blocks: Ints  # (B, 3): where utilities of a column begin and end, and the observed level
     factor: Floats  # (K, K): F, or empty if columns are independent
@@ -50,6 +53,7 @@ class Cells(NamedTuple):
     low: Floats  # (K,), and as in `Observation`
     high: Floats
     n_inside: int
+    slope: Floats
     scale: Floats
     blocks: Ints
     factor: Floats
@@ -66,7 +70,7 @@ def observe(
     """
     eye, independent = np.eye(columns.d), phi.ndim == 1 and not draws
     exact, inside, rest = list[Floats](), list[tuple[Floats, float, float]](), list[Floats]()
-    values, blocks = list[float](), list[tuple[int, int, int]]()
+    values, blocks, slopes = list[float](), list[tuple[int, int, int]](), dict[int, float]()
     for j, model in enumerate(columns.models):
         here = columns.coordinates(j)
         if math.isnan(cells[j]):
@@ -77,6 +81,10 @@ def observe(
         exact += [row @ eye[here] for row, _ in seen.exact]
         values += [value for _, value in seen.exact]
         inside += [(row @ eye[here], low, high) for row, low, high in seen.inside]
+        if seen.wedge is not None:
+            (along, across), slope = seen.wedge[0] @ eye[here], seen.wedge[1]
+            slopes |= {len(inside): -slope, len(inside) + 1: slope}
+            inside += [(along, 0.0, math.inf), (across, 0.0, 0.0)]
         if seen.largest is not None:
             utilities, level = seen.largest
             blocks.append((len(rest), len(rest) + len(utilities), level))
@@ -84,6 +92,7 @@ def observe(
     q, n_inside = len(exact), len(inside)
     maps = np.array([*exact, *(gap for gap, _, _ in inside), *rest]).reshape(-1, columns.d)
     low, high = np.full((2, len(maps) - q), [[-np.inf], [np.inf]])
+    slope_of = np.array([slopes.get(i, 0.0) for i in range(len(low))])
     low[:n_inside], high[:n_inside] = [a for _, a, _ in inside], [b for _, _, b in inside]
     where = np.array(blocks, dtype=np.int64).reshape(-1, 3) + np.array([n_inside, n_inside, 0])
     if independent:
@@ -91,7 +100,7 @@ def observe(
         own = scale[:q]
         white, value, factor = maps[:q] / own[:, None], np.array(values) / own, np.empty((0, 0))
         return Observation(
-            white, value, float(np.log(own).sum()), maps[q:], low, high, n_inside, scale[q:], where, factor
+            white, value, float(np.log(own).sum()), maps[q:], low, high, n_inside, slope_of, scale[q:], where, factor
         )
     root = np.linalg.cholesky(maps @ (np.diag(phi) if phi.ndim == 1 else phi) @ maps.T)
     white, value = (solve_triangular(root[:q, :q], each, lower=True) for each in (maps[:q], np.array(values)))
@@ -99,16 +108,16 @@ def observe(
     across, factor = root[q:, :q], np.ascontiguousarray(root[q:, q:])
     shift, log_scale = across @ value, float(np.log(np.diag(root)[:q]).sum())
     scale = np.sqrt((factor * factor).sum(axis=1))
-    return Observation(
-        white, value, log_scale, maps[q:] - across @ white, low - shift, high - shift, n_inside, scale, where, factor
-    )
+    low, high, rest = low - shift, high - shift, maps[q:] - across @ white
+    return Observation(white, value, log_scale, rest, low, high, n_inside, slope_of, scale, where, factor)
 
 
 def cells_at(seen: Observation, mean: Floats, above_mean: Floats, stream: Stream) -> Cells:
     """Cells of a row where a tree has these messages, (2n−1, D)."""
     below, above = mean @ seen.rest.T, above_mean @ seen.rest.T
     state = np.empty(len(seen.low))
-    return Cells(below, above, seen.low, seen.high, seen.n_inside, seen.scale, seen.blocks, seen.factor, state, stream)
+    shape = (seen.low, seen.high, seen.n_inside, seen.slope, seen.scale, seen.blocks, seen.factor)
+    return Cells(below, above, *shape, state, stream)
 
 
 @inline
@@ -116,7 +125,7 @@ def no_cells() -> Cells:
     """Make cells for a row all of whose values are exact or missing."""
     none, nothing = np.empty((0, 0)), np.empty(0)
     blocks, stream = np.empty((0, 3), dtype=np.int64), np.empty(0, dtype=np.uint64)
-    return Cells(none, none, nothing, nothing, 0, nothing, blocks, none, nothing, stream)
+    return Cells(none, none, nothing, nothing, 0, nothing, nothing, blocks, none, nothing, stream)
 
 
 @borrowing
@@ -130,22 +139,29 @@ def log_cells(cells: Cells, node: int, share: float, v: float) -> float:
             state[i] = _mean(cells, node, share, i)
         for i in range(cells.n_inside):
             own = spread * cells.scale[i]
-            total += log_between((cells.low[i] - state[i]) / own, (cells.high[i] - state[i]) / own)
+            if cells.slope[i] == 0.0:
+                total += log_between((cells.low[i] - state[i]) / own, (cells.high[i] - state[i]) / own)
+            elif cells.slope[i] > 0.0:
+                along, across = state[i - 1] - cells.low[i - 1], state[i] - cells.low[i]
+                total += log_wedge(along / own, across / own, math.atan(cells.slope[i]))
         for b in range(len(cells.blocks)):
             first, last, level = cells.blocks[b]
             total += log_largest(state[first:last], level, spread)
         return total
+    along = 0.0
     for i in range(state.size):
         centre = _mean(cells, node, share, i)
         for j in range(i):
             centre += spread * cells.factor[i, j] * state[j]
         own = spread * cells.factor[i, i]
-        low, high = (cells.low[i] - centre) / own, (cells.high[i] - centre) / own
+        reach = max(cells.slope[i], 0.0) * along
+        low, high = (cells.low[i] - reach - centre) / own, (cells.high[i] + reach - centre) / own
         if i < cells.n_inside:
             total += log_between(low, high)
             if total == -math.inf:
                 return total
         state[i] = standard_between(low, high, cells.stream)
+        along = centre + own * state[i] - cells.low[i] if cells.slope[i] < 0.0 else 0.0
     return total
 
 
@@ -177,6 +193,8 @@ def cells_distance(cells: Cells, node: int, first: float, last: float) -> float:
     for i in range(cells.n_inside):
         start, end = _mean(cells, node, first, i), _mean(cells, node, last, i)
         gap = max(cells.low[i] - max(start, end), min(start, end) - cells.high[i], 0.0) / cells.scale[i]
+        if cells.slope[i] > 0.0:
+            gap = _beside(cells, node, first, last, i) if cells.factor.size == 0 else 0.0
         total = total + gap * gap if cells.factor.size == 0 else max(total, gap * gap)
     for b in range(len(cells.blocks)):
         begin, stop, level = cells.blocks[b, 0], cells.blocks[b, 1], cells.blocks[b, 2]
@@ -187,3 +205,23 @@ def cells_distance(cells: Cells, node: int, first: float, last: float) -> float:
         # The difference of two utilities has the variance 2v.
         total += 0.5 * most * most
     return total
+
+
+@borrowing
+def _beside(cells: Cells, node: int, first: float, last: float, i: int) -> float:
+    """How far beside a wedge the means are at least, in deviations, over what the row before says of it.
+
+    A wedge lies within three half-planes: the one in front of its apex, which is that row, and those of its two sides.
+    """
+    cos = 1.0 / math.sqrt(1.0 + cells.slope[i] ** 2)
+    sin, ahead, most = cells.slope[i] * cos, -math.inf, 0.0
+    for side in (-1.0, 1.0):
+        beside = math.inf
+        for share in (first, last):
+            along = _mean(cells, node, share, i - 1) - cells.low[i - 1]
+            across = _mean(cells, node, share, i) - cells.low[i]
+            beside, ahead = min(beside, side * cos * across - sin * along), max(ahead, along)
+        most = max(most, beside)
+    behind = max(-ahead, 0.0)
+    gap: float = math.sqrt(max(most * most - behind * behind, 0.0)) / cells.scale[i]
+    return gap

@@ -40,6 +40,7 @@ class Seen(NamedTuple):
     exact: tuple[tuple[Floats, float], ...] = ()  # the product has this value
     inside: tuple[tuple[Floats, float, float], ...] = ()  # the product lies between these
     largest: tuple[Floats, int] | None = None  # of these products, rows (L, width), the one that is the largest
+    wedge: tuple[Floats, float] | None = None  # of two products, the second is at most so many times the first
 
 
 class Leaves(Protocol):
@@ -77,6 +78,8 @@ class ColumnKind(ABC):
     kind: ClassVar[str]
     # Whether what is seen stays the same if the coordinates, and cutpoints, are multiplied by a number.
     unit: ClassVar[bool] = False
+    # Whether a full Φ, which scales every coordinate for itself, may have its coordinates.
+    correlates: ClassVar[bool] = True
 
     # ---- from a table
 
