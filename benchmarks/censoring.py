@@ -26,7 +26,7 @@ from coaltree.records import CohortRule, build_cohort, build_labels, count_codes
 from coaltree.records.dataset import weighted_labels
 from coaltree.regression import scores
 from coaltree.regression.baselines import BASELINES
-from coaltree.regression.fit import fit_probit
+from coaltree.regression.fit import fit_regression
 
 OUTCOMES = load_outcomes(keys=["death", "stroke", "heart_failure"])
 CODES = ("MEDS_DEATH", "ICD9//431", "ICD9//428.0")
@@ -83,7 +83,7 @@ def risks(labels, weights, X, new, n_iter=200):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         run = {"n_iter": n_iter, "burn_in": n_iter // 3, "n_chains": 1, "random_state": 0}
-        fit = fit_probit(X, labels, sample_weight=weights, **run)
+        fit = fit_regression(X, labels, sample_weight=weights, **run)
         ridge = BASELINES["ridge"]().fit(X, labels, weights)
     return {"probit": fit.predict_proba(new), "ridge": ridge.predict_proba(new)}
 

@@ -23,7 +23,7 @@ from coaltree.records.factors import CodeFactors
 from coaltree.records.features import Counts, bare_code
 from coaltree.regression.baselines import BASELINES
 from coaltree.regression.comparison import Comparison, compare
-from coaltree.regression.fit import N_PREDICTIVE, ProbitFit, fit_probit
+from coaltree.regression.fit import N_PREDICTIVE, RegressionFit, fit_regression
 from coaltree.regression.folds import stratified_folds
 from coaltree.tree import Tree
 from coaltree.validation import check_part
@@ -182,7 +182,7 @@ def _fit(task: Task, method: str) -> Arrays:
 
 def _fit_probit(task: Task, features: Arrays) -> Arrays:
     settings = task.config.model
-    fit = fit_probit(
+    fit = fit_regression(
         features["train"],
         task.labels,
         sample_weight=task.weights,
@@ -215,7 +215,7 @@ def _fit_probit(task: Task, features: Arrays) -> Arrays:
     return result
 
 
-def thinned_draws(fit: ProbitFit) -> Arrays:
+def thinned_draws(fit: RegressionFit) -> Arrays:
     """Return the draws whose mean is the predicted probabilities."""
     coef = fit.coef_draws.reshape(-1, *fit.coef_draws.shape[2:])
     intercept = fit.intercept_draws.reshape(len(coef), -1)
