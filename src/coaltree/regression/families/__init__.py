@@ -1,4 +1,11 @@
-"""Kinds of outcomes, one object each: `FAMILIES` has them by name."""
+r"""Kinds of outcomes, one object each: `FAMILIES` has them by name. Given η = μ + xβ,
+
+| family | outcomes |
+|---|---|
+| probit | 0 and 1, P(y = 1) = Φ(η), the normal distribution function |
+| logit | 0 and 1, P(y = 1) = 1/(1 + e^−η) |
+| poisson | counts in a time at risk e, y ~ Poisson(e exp(η)); events and times at risk of censored subjects |
+"""
 
 from __future__ import annotations
 
