@@ -51,9 +51,9 @@ class CoalescentRegression(BaseEstimator):  # type: ignore[misc]
     """Joint regression of P outcomes whose coefficient vectors are the leaves of a coalescent tree.
 
     Outcomes are events, counts in a time at risk, measurements, or a mixture. Rare ones borrow strength from related
-    ones, and every internal node of the tree is a usable model of a composite outcome. Nothing needs tuning: the size of coefficients,
-    how far outcomes differ, which are related and whether one stands alone are learned. See `coaltree.regression.prior`
-    for the model.
+    ones, and every internal node of the tree is a usable model of a composite outcome. Nothing needs tuning: the size
+    of coefficients, how far outcomes differ, which are related and whether one stands alone are learned. See
+    `coaltree.regression.prior` for the model.
 
     Parameters
     ----------
