@@ -5,7 +5,7 @@ import warnings
 import mpmath
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 from scipy.special import expit, ndtr
 
 import coaltree as ct
@@ -13,6 +13,7 @@ from coaltree.errors import InputError
 from coaltree.model.covariance import PooledWishart
 from coaltree.regression.families import FAMILIES, as_families
 from coaltree.regression.families.base import Observed, Scale
+from coaltree.regression.families.normal import RATE, SHAPE
 from coaltree.regression.families.poisson import HIGHEST, POISSON
 from coaltree.regression.fit import fit_regression
 from coaltree.regression.likelihood import Likelihood, penalised_mode
@@ -37,16 +38,34 @@ def poisson_density(y, exposure, eta, weights):
     return np.sum(weights * stats.poisson.logpmf(y, exposure * np.exp(eta)))
 
 
+def normal_labels(eta, exposure, rng):
+    return eta + np.sqrt(RATE / rng.gamma(SHAPE, size=eta.shape[1:])) * rng.standard_normal(eta.shape)
+
+
+def normal_density(y, exposure, eta, weights):
+    """The residual variance is integrated out by quadrature."""
+    square, n = np.sum(weights * (y - eta) ** 2), weights.sum()
+
+    def log_density(log_variance):
+        prior = -SHAPE * log_variance - RATE * np.exp(-log_variance)
+        return prior - 0.5 * n * log_variance - 0.5 * square * np.exp(-log_variance)
+
+    mode = np.log((RATE + 0.5 * square) / (SHAPE + 0.5 * n))
+    top = log_density(mode)
+    return top + np.log(integrate.quad(lambda x: np.exp(log_density(x) - top), mode - 4, mode + 4, epsabs=0)[0])
+
+
 # Per family: labels given η and time at risk; log density of an outcome's labels.
-DRAWS = {"poisson": poisson_labels}
+DRAWS = {"poisson": poisson_labels, "normal": normal_labels}
 DENSITIES = {
     "probit": lambda y, exposure, eta, weights: np.sum(weights * stats.bernoulli.logpmf(y.astype(int), ndtr(eta))),
     "logit": lambda y, exposure, eta, weights: np.sum(weights * stats.bernoulli.logpmf(y.astype(int), expit(eta))),
     "poisson": poisson_density,
+    "normal": normal_density,
 }
 NEW = tuple(FAMILIES[name] for name in DRAWS)
 # A claim that is wrong, of each.
-WRONG = {"poisson": lambda data: (data[0], 2.0 * data[1])}
+WRONG = {"poisson": lambda data: (data[0], 2.0 * data[1]), "normal": lambda data: (1.3 * data[0] + 0.1,)}
 
 
 def unit(n_outcomes):
@@ -281,6 +300,33 @@ def test_risks_are_right_when_subjects_leave():
     assert abs(risk - 0.10) < 3 * error
     assert biased > 0.14
     assert abs(biased - 0.10) > 10 * error
+
+
+# ---- measurements
+
+
+def test_measurements_are_regressed_as_by_least_squares():
+    """With many rows: coefficients, the residual deviation, and nodes in standard deviations of their outcomes."""
+    rng = np.random.default_rng(seed(161))
+    X, coef, sd = rng.standard_normal((800, 2)), np.array([[3.0, -1.0], [0.04, 0.0]]), np.array([2.0, 0.05])
+    Y = X @ coef.T + [50.0, -3.0] + sd * rng.standard_normal((800, 2))
+    Y[::9, 0] = np.nan
+    model = ct.CoalescentRegression("normal", 200, burn_in=100, n_chains=1, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a short chain
+        model.fit(X, Y)
+    error = sd[:, None] / np.sqrt(700)
+    assert (np.abs(model.coef_ - coef) < 4 * error).all()
+    assert (np.abs(model.intercept_ - [50.0, -3.0]) < 4 * error[:, 0]).all()
+    np.testing.assert_allclose(model.residual_sd_, sd, rtol=4 / np.sqrt(1400))
+    np.testing.assert_array_equal(model.node_coef_[:2], model.coef_)
+    centre, width = np.nanmean(Y, axis=0), np.nanstd(Y, axis=0)
+    standard = (model.predict_mean(X) - centre) / width
+    below = model.fit_.node_weights[2]
+    np.testing.assert_allclose(model.predict_node(X, 2), standard @ below, rtol=1e-8)
+    assert model.score(X[1:9], Y[1:9]) < 1.0
+    with pytest.raises(AttributeError, match="predict_proba"):
+        model.predict_proba(X)
 
 
 # ---- what users see
