@@ -122,3 +122,65 @@ def test_array_types_have_one_name():
 def test_errors_have_one_base_class():
     assert not {path: found for path, code in MODULES.items() if (found := plain_errors(code))}
     assert plain_errors("def f():\n    raise ValueError('no')") == [2]
+
+
+# ---- one name for one thing
+
+# By protocol: a command, and the function that it calls.
+SAME_BY_PROTOCOL = {"cluster"}
+NAMED_TWICE = {
+    "Cells",
+    "Column",
+    "Events",
+    "Frame",
+    "Group",
+    "Places",
+    "Rows",
+    "Task",
+    "compare",
+    "describe",
+    "expansion",
+    "fingerprint",
+    "leave_one_out",
+    "log_joint",
+    "log_prior",
+    "shown",
+    "sweep",
+    "table",
+}
+
+
+def named(modules):
+    """{public class or function: modules that define it at their top}."""
+    found = {}
+    for path, code in modules.items():
+        for node in ast.parse(code).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(path)
+    return found
+
+
+def test_public_names_are_unique():
+    twice = {name: paths for name, paths in named(MODULES).items() if len(paths) > 1 and name not in SAME_BY_PROTOCOL}
+    assert not {name: paths for name, paths in twice.items() if name not in NAMED_TWICE}
+    assert not NAMED_TWICE - {*twice}, "unique by now: take these out"
+
+
+def test_names_that_are_defined_twice_are_seen():
+    assert named({"a.py": "def f(): ...\nclass G: ...", "b.py": "def f(): ...\ndef _g(): ..."}) == {
+        "f": ["a.py", "b.py"],
+        "G": ["a.py"],
+    }
+
+
+LEARNING = "coaltree.inference.learning"
+PREDICTING = ("coaltree.inference.predictive", "coaltree.places")
+
+
+def test_learning_and_predicting_do_not_know_each_other():
+    for path, code in MODULES.items():
+        module = "coaltree." + path.removesuffix(".py").replace("/", ".")
+        if module.startswith(LEARNING):
+            assert not [name for name in imports(code) if name.startswith(PREDICTING)], path
+        if module.startswith(PREDICTING):
+            assert not [name for name in imports(code) if name.startswith(LEARNING)], path

@@ -149,7 +149,7 @@ def test_files(covariance, tmp_path):
     saved.save(tmp_path / "model.npz")
     loaded = CoalescentClustering.load(tmp_path / "model.npz")
     np.testing.assert_array_equal(loaded.score_samples(X[:5] + 0.2), saved.score_samples(X[:5] + 0.2))
-    np.testing.assert_array_equal(loaded.covariances_, saved.covariances_)
+    np.testing.assert_array_equal(loaded.draws_.covariances, saved.draws_.covariances)
     np.testing.assert_array_equal(loaded.labels_, saved.labels_)
     assert loaded.tree_ == saved.tree_
     assert loaded.cluster_scores_ == saved.cluster_scores_

@@ -20,12 +20,12 @@ from coaltree.estimators.distances import (
     is_precomputed,
     square_matrix,
 )
+from coaltree.estimators.learn import collinear
 from coaltree.frame import listed
-from coaltree.inference.learning.learn import LEARN, collinear
 from coaltree.inference.learning.working import rounding_variance
-from coaltree.inference.moves.row_noise import FAR
 from coaltree.inference.neighbors import nearest
 from coaltree.model.guess import AUTO, unequal
+from coaltree.model.noise import FAR, LEARN
 from coaltree.validation import check_choice
 
 # With more columns than this, linear combinations are not searched for.
