@@ -39,11 +39,11 @@ ROWS = {  # of the table in which new rows are placed
     "model.gig.laplace._BLOCK": itself,
 }
 FITTED = {  # rows of a table of numbers that is fitted first
-    "inference.effort.FULL_ROWS": itself,
+    "sizes.FULL_ROWS": itself,
     "inference.greedy.build.TABLE_FROM": itself,
-    "inference.learning.chain.FEW_ROWS": itself,
-    "inference.learning.start.ALL_PAIRS": itself,
-    "inference.learning.start.N_NEAR": itself,
+    "sizes.ROWS_SORTED": itself,
+    "sizes.ROWS_FOR_ALL_PAIRS": itself,
+    "sizes.NEAR_ROWS": itself,
     "inference.moves.lineages.PER_BUCKET": itself,
     "inference.moves.lineages.N_PIECES": itself,
     "inference.moves.local.N_AROUND": lambda size: size // 2,  # edges
@@ -55,12 +55,12 @@ FITTED = {  # rows of a table of numbers that is fitted first
     "posterior.hierarchy.MOST_ROWS": itself,
 }
 FITTED_MIXED = {  # rows of a mixed table that is fitted first
-    "inference.learning.latent.MANY_ROWS": itself,
-    "inference.learning.latent.N_PROBED": itself,
+    "sizes.ROWS_DRAWN_IN_TURNS": itself,
+    "sizes.ROWS_PROBED": itself,
 }
 # What is tested by itself, in the test named.
 OTHERS = {
-    "inference.effort.FULL_ROWS_PER_COLUMN": "wide tables",
+    "sizes.FULL_ROWS_PER_COLUMN": "wide tables",
     "model.diffusion._BLOCK": "wide tables",
     "model.diffusion._FEW_COLUMNS": "wide tables",
     "inference.neighbors.BLOCK_BYTES": "many new rows",
@@ -256,7 +256,7 @@ def test_levels_after_a_fit_sum_to_one(n):
 
 
 WIDE = [  # rows and columns; blocks of rows are for tables of more columns than few
-    *((n, 20) for n in around("inference.effort.FULL_ROWS_PER_COLUMN", lambda size: 20 * size)),
+    *((n, 20) for n in around("sizes.FULL_ROWS_PER_COLUMN", lambda size: 20 * size)),
     *((n, FOUND["model.diffusion._FEW_COLUMNS"] + 1) for n in around("model.diffusion._BLOCK")),
     *((60, d) for d in around("model.diffusion._FEW_COLUMNS")),
 ]

@@ -233,7 +233,7 @@ def test_greedy_by_neighbours(monkeypatch):
     monkeypatch.setattr(memory, "available_memory", lambda: 4 * len(X) * (len(X) - 1) - 1)
     with pytest.raises(MemoryError):
         CoalescentClustering(**QUICK, method="greedy").fit(X)
-    monkeypatch.setattr("coaltree.inference.learning.start.ALL_PAIRS", 10)  # as of many rows
+    monkeypatch.setattr("coaltree.sizes.ROWS_FOR_ALL_PAIRS", 10)  # as of many rows
     monkeypatch.setattr("coaltree.posterior.partition.MOST_IN_CLOUD", 30)
     few = CoalescentClustering(**QUICK, method="greedy", neighbors=5).fit(X)
     assert few.n_clusters_ == 3

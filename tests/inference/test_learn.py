@@ -9,10 +9,10 @@ from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
+from coaltree import sizes
 from coaltree.estimators.learn import candidates, pilot_effort
 from coaltree.inference.effort import Effort
 from coaltree.inference.learning import chain as learn
-from coaltree.inference.learning import start
 from coaltree.inference.learning.chain import ChainSettings, TreeChain, Unknowns
 from coaltree.inference.learning.working import Working
 from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, ShrunkWishart, Spherical
@@ -254,7 +254,7 @@ def test_chains_start_from_different_trees():
     trees = [each.tree for each in starts]
     distances = [ct.metrics.robinson_foulds(trees[0], tree) for tree in trees[1:]]
     assert all(distance > 0 for distance in distances)
-    assert near.shape == (60, start.N_NEAR)
+    assert near.shape == (60, sizes.NEAR_ROWS)
     assert all(np.all(np.diff(tree.times, prepend=0.0) > 0) for tree in trees)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from coaltree import sizes
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import compiling_aloud
 from coaltree.errors import InputError
@@ -30,9 +31,6 @@ from coaltree.posterior.hierarchy import Hierarchy, make_hierarchy
 from coaltree.posterior.partition import cluster_probability, score_clusters
 from coaltree.posterior.splits import Apart
 from coaltree.validation import check_count
-
-# Beyond this many rows there is no log evidence: sequential Monte Carlo takes time n² or more.
-MOST_FOR_EVIDENCE = 2000
 
 
 class CoalescentClustering(
@@ -301,7 +299,7 @@ class CoalescentClustering(
         if not hasattr(self, "_log_evidence"):
             self._log_evidence = self.posterior_.log_evidence
             known = not self.has_missing_ and (self.columns_ is None or not self.columns_.is_latent)
-            if known and len(self.completed_) <= MOST_FOR_EVIDENCE and math.isnan(self._log_evidence):
+            if known and len(self.completed_) <= sizes.ROWS_FOR_EVIDENCE and math.isnan(self._log_evidence):
                 how: dict[str, Any] = {"leaf_noise": self.leaf_noise_, "n_particles": 100, "n_jobs": self.n_jobs}
                 sampled = sample_posterior(self.completed_, self.compact_covariance_, **how)
                 self._log_evidence = sampled.log_evidence

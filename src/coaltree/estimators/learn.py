@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree import sizes
 from coaltree._arrays import Floats
 from coaltree.errors import InputError
 from coaltree.inference.effort import Effort, settle, suits_full_covariance
 from coaltree.inference.learning.chain import AUTO, GREEDY
 from coaltree.inference.learning.learn import Learned, LearningTask, label_of, learn
 from coaltree.inference.learning.working import ALL, check_effective_columns
-from coaltree.inference.moves.walk import FREE_COLUMNS
 from coaltree.inference.predictive import loo
 from coaltree.inference.predictive import mixed as mixed_loo
 from coaltree.inference.predictive.loo import Compared, LeaveOneOut, compare
@@ -39,10 +39,6 @@ from coaltree.validation import check_choice, check_count
 PILOT_SHARE, FEWEST_ITERATIONS = 0.25, 100
 # One chain is enough if it gives this many draws: what is compared is density, not agreement.
 FEWEST_OF_ONE_CHAIN = 50
-# A full matrix needs this many rows per column to be worth trying; more columns than this are too many for factors.
-ROWS_PER_COLUMN, MOST_COLUMNS = 1.5, 400
-# An iteration takes time n D² where coordinates are latent and the matrix is full.
-MOST_LATENT = 60
 
 
 def is_auto(value: Any) -> bool:
@@ -65,9 +61,9 @@ def candidates(X: Floats) -> tuple[str, ...]:
         return ("spherical",)
     names = ["spherical", "diagonal"]
     complete = X[~np.isnan(X).any(axis=1)]
-    if len(complete) >= ROWS_PER_COLUMN * d and not collinear(complete):
+    if len(complete) >= sizes.ROWS_PER_COLUMN * d and not collinear(complete):
         names.append("wishart")
-    if 3 <= d <= MOST_COLUMNS:
+    if 3 <= d <= sizes.COLUMNS_FOR_FACTORS:
         names.append("factors")
     return tuple(names)
 
@@ -76,7 +72,7 @@ def candidates_of(columns: Columns, n: int) -> tuple[str, ...]:
     """Covariances that suit a mixed table of n rows: a scale for each column that has one, and all correlations."""
     n_scaled = int(np.count_nonzero(~columns.unit))
     names = ["spherical", *(["diagonal"] if n_scaled > 1 else [])]
-    if columns.d > 1 and n >= ROWS_PER_COLUMN * columns.d and columns.d <= MOST_LATENT:
+    if columns.d > 1 and n >= sizes.ROWS_PER_COLUMN * columns.d and columns.d <= sizes.LATENT_FOR_FULL:
         names.append("wishart")
     return tuple(names)
 
@@ -246,7 +242,7 @@ def learn_posterior(
         ):
             covariance = "shrunk"
     task = LearningTask(table, coordinates, method, n_jobs, neighbors, effective)
-    slow = table.X.shape[1] > FREE_COLUMNS or table.is_latent
+    slow = table.X.shape[1] > sizes.FREE_COLUMNS or table.is_latent
     effort = settle(len(table.X), warmup, n_draws, n_chains, thin, method == GREEDY, slow)
     compared = None
     if is_auto(covariance) or is_auto(leaf_noise):

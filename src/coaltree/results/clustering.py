@@ -304,7 +304,7 @@ def _write(folder: Path, found: Clustering) -> None:
         cut_order=model.cut_order_,
         chosen_by=found.chosen_by,
         trace=model.trace_,
-        burn_in=model.warmup_,
+        warmup=model.warmup_,
         parameters=parameters,
         command=found.summary["command_line"],
         scores=getattr(model, "cluster_scores_", {}),

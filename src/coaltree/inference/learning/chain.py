@@ -31,8 +31,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from coaltree import sizes
 from coaltree._arrays import Floats
-from coaltree.inference.learning.start import N_NEAR, Near, Unknowns, apart, first_guess, first_guesses, greedy_start
+from coaltree.inference.learning.start import Near, Unknowns, apart, first_guess, first_guesses, greedy_start
 from coaltree.inference.learning.stretch import draw_age
 from coaltree.inference.learning.table import ChainTable, Numbers, fill, filled
 from coaltree.inference.learning.working import Working
@@ -105,8 +106,6 @@ AUTO, GREEDY = "auto", "greedy"
 __all__ = ["ChainSettings", "TreeChain", "Unknowns", "first_guess", "first_guesses", "iterate"]
 # Slices of the common scale per iteration.
 N_SCALES = 3
-# Up to this many rows, near rows are found by sorting all distances when a tree is drawn afresh.
-FEW_ROWS = 64
 
 
 class ChainSettings(NamedTuple):
@@ -122,12 +121,12 @@ class ChainSettings(NamedTuple):
 
 
 def _near_rows(rows: Floats) -> Near:
-    """The N_NEAR nearest other rows of every row; with few rows by sorting, as preparing a search costs more."""
-    if len(rows) > FEW_ROWS:
-        return nearest(rows, N_NEAR)[0]
+    """Find the nearest other rows of every row; with few rows by sorting, as preparing a search costs more."""
+    if len(rows) > sizes.ROWS_SORTED:
+        return nearest(rows, sizes.NEAR_ROWS)[0]
     distance = cdist(rows, rows, "sqeuclidean")
     np.fill_diagonal(distance, math.inf)
-    return np.argsort(distance, axis=1, kind="stable")[:, : min(N_NEAR, len(rows) - 1)].astype(np.int32)
+    return np.argsort(distance, axis=1, kind="stable")[:, : min(sizes.NEAR_ROWS, len(rows) - 1)].astype(np.int32)
 
 
 def draw_tree(now: Unknowns, X: Floats, rng: np.random.Generator, n_sweeps: int = 1) -> Unknowns:
@@ -332,7 +331,7 @@ class TreeChain:
         """Adapt searches to the chain, and find near rows again where Φ may have changed."""
         self.walk.adapt(self.n_done, self.settings.warmup)
         if self.n_done == self.settings.warmup // 2 and not isinstance(self.family, Spherical | Fixed):
-            self.walk.set_near(nearest(self.now.covariance.whiten(filled(self.X, self.now)), N_NEAR)[0])
+            self.walk.set_near(nearest(self.now.covariance.whiten(filled(self.X, self.now)), sizes.NEAR_ROWS)[0])
 
     def keep(self) -> None:
         """Append to the trace and, after warm-up, to the draws; missing entries count since the last check."""

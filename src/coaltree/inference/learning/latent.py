@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from coaltree import sizes
 from coaltree._arrays import Bools, Floats, Ints
 from coaltree.inference.learning.start import Unknowns, apart
 from coaltree.inference.learning.table import N_TURNS
@@ -47,10 +48,6 @@ from coaltree.tree import Tree
 N_FIRST = 3
 # Slices of the age of the tree per iteration.
 N_AGES = 2
-# With more rows than this, entries are drawn once per iteration.
-MANY_ROWS = 5000
-# Rows whose nearest others tell how much noise to begin with.
-N_PROBED = 300
 
 
 class _Row(NamedTuple):
@@ -76,7 +73,7 @@ class Augmentation:
         # Nothing is known about these, so a diagonal Φ integrates them out.
         self.unknown: Bools = np.isnan(encoded.start)
         self.unit = columns.unit
-        self.n_turns = N_TURNS if len(encoded.X) <= MANY_ROWS else 0
+        self.n_turns = N_TURNS if len(encoded.X) <= sizes.ROWS_DRAWN_IN_TURNS else 0
 
     def first_level(self, rng: np.random.Generator) -> float:
         """Leaf noise to begin with: about what separates the nearest rows.
@@ -87,7 +84,7 @@ class Augmentation:
         """
         Z = self.encoded.start
         rows = np.where(self.unknown, 0.0, (Z - np.nanmean(Z, axis=0)) / np.where(self.unit, 1.0, np.nanstd(Z, axis=0)))
-        probed = rng.permutation(len(rows))[:N_PROBED]
+        probed = rng.permutation(len(rows))[: sizes.ROWS_PROBED]
         distance = cdist(rows[probed], rows, "sqeuclidean")
         distance[np.arange(len(probed)), probed] = np.inf
         level: float = 0.5 * float(np.mean(distance.min(axis=1))) / rows.shape[1]

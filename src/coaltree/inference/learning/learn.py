@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from coaltree import sizes
 from coaltree._arrays import Floats
 from coaltree._version import __version__
 from coaltree.errors import InputError
@@ -29,9 +30,6 @@ from coaltree.posterior.convergence import MIXED, NUMBERS, Convergence, diagnose
 from coaltree.posterior.draws import Draw, Draws
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.randomness import RandomState, as_generator, seed_of
-
-# Bytes for latent coordinates of all draws; with large tables not every draw has them.
-MOST_BYTES = 300_000_000
 
 
 def label_of(covariance: Any) -> str:
@@ -179,8 +177,8 @@ def learn(
 
 
 def sparing(n_entries: int, n_draws: int) -> int:
-    """Return k such that keeping latent coordinates of one draw in k fits into MOST_BYTES."""
-    return max(1, -(-4 * n_entries * n_draws // MOST_BYTES))
+    """Return k such that keeping latent coordinates of one draw in k fits into sizes.LATENT_BYTES."""
+    return max(1, -(-4 * n_entries * n_draws // sizes.LATENT_BYTES))
 
 
 def _chains(

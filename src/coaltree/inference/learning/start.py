@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coaltree import sizes
 from coaltree._arrays import Floats, SmallInts
 from coaltree.inference.greedy.build import build
 from coaltree.inference.greedy.neighbors import build_by_graph
@@ -20,10 +21,6 @@ from coaltree.tree import Tree
 
 Near = SmallInts
 
-# Near rows of every row: candidates of the greedy start, and where searches for an edge begin.
-N_NEAR = 12
-# Up to this many rows the start is the greedy tree over all pairs, beyond that over near ones.
-ALL_PAIRS = 1500
 # Further chains start from rows moved by this fraction of the distance to the next.
 JITTER = 0.5
 
@@ -79,7 +76,7 @@ def first_guesses(
         whole = complete and not noise.varies
         covariance = family.start(np.atleast_2d(np.cov(X, rowvar=False)) if whole else np.diag(variances))
     rows = covariance.whiten(X if complete else _crudely_filled(X))
-    index, distance = nearest(rows, N_NEAR)
+    index, distance = nearest(rows, sizes.NEAR_ROWS)
     leaf_noise, noise = noise.start(len(X), level or 1.0 / len(X), distance[:, 0])
     refuse_copies(rows, leaf_noise)
     step = JITTER * np.sqrt(distance[:, :1] / rows.shape[1])
@@ -89,8 +86,8 @@ def first_guesses(
         near = (index, distance) if k == 0 else None
         starts.append(Unknowns(apart(greedy_start(moved, leaf_noise, near)), covariance, leaf_noise, noise=noise))
     if not complete:
-        sizes = covariance.variances()
-        drawn = [missing.impute_columns(start.tree, X, sizes, leaf_noise, rng) for start in starts]
+        variances = covariance.variances()
+        drawn = [missing.impute_columns(start.tree, X, variances, leaf_noise, rng) for start in starts]
         starts = [start._replace(missing=each) for start, each in zip(starts, drawn, strict=True)]
     return starts, index
 
@@ -104,9 +101,9 @@ def _middle_variances(X: Floats) -> Floats:
 
 def greedy_start(rows: Floats, noise: Floats, near: tuple[Near, Floats] | None, neighbors: int | None = None) -> Tree:
     """The greedy tree by peaks: over all pairs if rows are few, else over near ones."""
-    if neighbors is None and len(rows) <= ALL_PAIRS:
+    if neighbors is None and len(rows) <= sizes.ROWS_FOR_ALL_PAIRS:
         return Tree(*build(pair_distances(rows), rows.shape[1], noise, PEAK))
-    return Tree(*build_by_graph(rows, noise, PEAK, neighbors or N_NEAR, near))
+    return Tree(*build_by_graph(rows, noise, PEAK, neighbors or sizes.NEAR_ROWS, near))
 
 
 def apart(tree: Tree) -> Tree:
@@ -119,7 +116,7 @@ def _crudely_filled(X: Floats) -> Floats:
     """X with missing entries from near rows, compared on shared columns; with many rows, means of columns."""
     from sklearn.impute import KNNImputer  # slow to import
 
-    if len(X) <= ALL_PAIRS:
+    if len(X) <= sizes.ROWS_FOR_ALL_PAIRS:
         scale = np.maximum(np.nanstd(X, axis=0), 1e-300)
         return np.asarray(KNNImputer(n_neighbors=3).fit_transform(X / scale) * scale)
     return np.where(np.isnan(X), np.nanmean(X, axis=0), X)

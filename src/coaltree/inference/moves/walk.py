@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree import sizes
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.errors import InputError
@@ -61,9 +62,9 @@ FIRST_EDGES, FEWEST_EDGES, MOST_EDGES = 48, 16, 512
 WANTED, WANTED_OF_LATENT = 0.95, 0.7
 # If fewer of the regrafts than this change the tree, pairs are regrafted too, this many per row in each sweep.
 RARELY, PAIRS_A_ROW = 0.2, 0.5
-# With more columns than this, a warm-up of some length begins with the likelihood raised to a power, as if there were
-# only this many, and reaches the full likelihood after this share of its sweeps.
-FREE_COLUMNS, FEWEST_HEATED, HEATED = 64, 50, 0.6
+# A warm-up of this length or more, with more than `sizes.FREE_COLUMNS`, begins with the likelihood raised to a power,
+# and reaches the full likelihood after this share of its sweeps.
+FEWEST_HEATED, HEATED = 50, 0.6
 # Searches to be counted before their outcomes decide anything.
 ENOUGH = 100
 # Weight of the last tree in the clock's merge times, in warm-up.
@@ -308,7 +309,7 @@ class Walk:
     def cool(self, progress: float) -> None:
         """Raise the likelihood to a power that grows from FREE_COLUMNS / d to the final one as progress goes to 1."""
         d = self.state.mean.shape[1]
-        beta = self.power * min(1.0, FREE_COLUMNS / max(self.power * d, 1.0)) ** max(0.0, 1.0 - progress)
+        beta = self.power * min(1.0, sizes.FREE_COLUMNS / max(self.power * d, 1.0)) ** max(0.0, 1.0 - progress)
         if beta != self.state.heat[1]:
             self.state.heat[:] = beta * d, beta
 
