@@ -159,6 +159,68 @@ def test_tests_lie_in_the_folder_of_a_stage_that_they_call():
 
 
 def test_stages_of_a_test_are_found():
-    code = "import coaltree as ct\nfrom coaltree.model.gp import Columns\nct.sample_posterior(X)\nct.Tree"
+    code = "import coaltree as ct\nfrom coaltree.model.gp import OnColumns\nct.sample_posterior(X)\nct.Tree"
     assert set(stages_used(code)) >= {"model", "inference"}
     assert "report" not in set(stages_used(code))
+
+
+# ---- one name for one thing
+
+# By protocol: a command, and the function that it calls.
+SAME_BY_PROTOCOL = {"cluster"}
+NAMED_TWICE = {
+    "Cells",
+    "Column",
+    "Events",
+    "Frame",
+    "Group",
+    "Places",
+    "Rows",
+    "Task",
+    "compare",
+    "describe",
+    "expansion",
+    "fingerprint",
+    "leave_one_out",
+    "log_joint",
+    "log_prior",
+    "shown",
+    "sweep",
+    "table",
+}
+
+
+def named(modules):
+    """{public class or function: modules that define it at their top}."""
+    found = {}
+    for path, code in modules.items():
+        for node in ast.parse(code).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(path)
+    return found
+
+
+def test_public_names_are_unique():
+    twice = {name: paths for name, paths in named(MODULES).items() if len(paths) > 1 and name not in SAME_BY_PROTOCOL}
+    assert not {name: paths for name, paths in twice.items() if name not in NAMED_TWICE}
+    assert not NAMED_TWICE - {*twice}, "unique by now: take these out"
+
+
+def test_names_that_are_defined_twice_are_seen():
+    assert named({"a.py": "def f(): ...\nclass G: ...", "b.py": "def f(): ...\ndef _g(): ..."}) == {
+        "f": ["a.py", "b.py"],
+        "G": ["a.py"],
+    }
+
+
+LEARNING = "coaltree.inference.learning"
+PREDICTING = ("coaltree.inference.predictive", "coaltree.places")
+
+
+def test_learning_and_predicting_do_not_know_each_other():
+    for path, code in MODULES.items():
+        module = "coaltree." + path.removesuffix(".py").replace("/", ".")
+        if module.startswith(LEARNING):
+            assert not [name for name in imports(code) if name.startswith(PREDICTING)], path
+        if module.startswith(PREDICTING):
+            assert not [name for name in imports(code) if name.startswith(LEARNING)], path

@@ -149,7 +149,7 @@ def test_files(covariance, tmp_path):
     saved.save(tmp_path / "model.npz")
     loaded = CoalescentClustering.load(tmp_path / "model.npz")
     np.testing.assert_array_equal(loaded.score_samples(X[:5] + 0.2), saved.score_samples(X[:5] + 0.2))
-    np.testing.assert_array_equal(loaded.covariances_, saved.covariances_)
+    np.testing.assert_array_equal(loaded.draws_.covariances, saved.draws_.covariances)
     np.testing.assert_array_equal(loaded.labels_, saved.labels_)
     assert loaded.tree_ == saved.tree_
     assert loaded.cluster_scores_ == saved.cluster_scores_
@@ -241,7 +241,7 @@ def test_greedy_by_neighbours(monkeypatch):
     monkeypatch.setattr(memory, "available_memory", lambda: 4 * len(X) * (len(X) - 1) - 1)
     with pytest.raises(MemoryError):
         CoalescentClustering(**QUICK, method="greedy").fit(X)
-    monkeypatch.setattr("coaltree.inference.learning.start.ALL_PAIRS", 10)  # as of many rows
+    monkeypatch.setattr("coaltree.sizes.ROWS_FOR_ALL_PAIRS", 10)  # as of many rows
     monkeypatch.setattr("coaltree.posterior.partition.MOST_IN_CLOUD", 30)
     few = CoalescentClustering(**QUICK, method="greedy", neighbors=5).fit(X)
     assert few.n_clusters_ == 3

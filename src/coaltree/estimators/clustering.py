@@ -11,14 +11,15 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from coaltree import sizes
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import compiling_aloud
 from coaltree.errors import InputError
 from coaltree.estimators import files, inputs, mixed
 from coaltree.estimators.distances import EUCLIDEAN, is_precomputed
+from coaltree.estimators.learn import learn_posterior
 from coaltree.frame import as_frame
 from coaltree.inference.greedy.build import greedy_tree
-from coaltree.inference.learning.learn import learn_posterior
 from coaltree.inference.predictive import mixed as mixed_rows
 from coaltree.inference.predictive import predict
 from coaltree.inference.predictive.locate import Given
@@ -30,9 +31,6 @@ from coaltree.posterior.hierarchy import Hierarchy, make_hierarchy
 from coaltree.posterior.partition import cluster_probability, score_clusters
 from coaltree.posterior.splits import Apart
 from coaltree.validation import check_count
-
-# Beyond this many rows there is no log evidence: sequential Monte Carlo takes time n² or more.
-MOST_FOR_EVIDENCE = 2000
 
 
 class CoalescentClustering(
@@ -116,17 +114,14 @@ class CoalescentClustering(
     compact_covariance_ : array (d, d) or (d,)
         The same; only the variances if it is diagonal.
     leaf_noise_ : array (n,)
-    covariances_ : array (M, d, d)
-        The draw that goes with each tree of `posterior_`; only the variances, (M, d), if diagonal; (1, …) if all are
-        equal.
-    leaf_noises_ : array (M, n)
-        Likewise.
+    draws_ : Draws
+        The trees of `posterior_` with all that goes with each (`coaltree.posterior.draws`): `covariances`, (M, d, d),
+        only the variances, (M, d), if diagonal; `leaf_noises`, (M, n); `new_noises` (M,), of a new row. (1, …) if all
+        are equal.
     compare_ : dict of Compared or None
         With "auto": leave-one-out density of each model compared, the best first, as in ArviZ's `compare`.
     surprise_ : array (n,) or None
         With robust noise: the probability of a row that fits as badly as this one. Small for outliers.
-    new_noises_, tails_ : array (M,), (M, 2), or None
-        With robust noise: for each draw, a new row's noise, and the scale and degrees of freedom of all rows' noise.
     effective_columns_ : float
         How many independent columns the table counted for.
     incomplete_ : array (n,) of bool
@@ -282,8 +277,7 @@ class CoalescentClustering(
         )
         self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
         self.compact_covariance_, self.leaf_noise_ = learned.middle.compact(), learned.leaf_noise
-        self.covariances_, self.leaf_noises_ = learned.covariances, learned.leaf_noises
-        self.new_noises_, self.surprise_, self.tails_ = learned.new_noises, learned.surprise, learned.tails
+        self.draws_, self.surprise_ = learned.draws, learned.surprise
         self.compare_, self.incomplete_ = learned.compared, np.asarray((learned.completed_sd > 0.0).any(axis=1))
         self.warmup_, self.convergence_, self.finished_ = learned.warmup, learned.convergence, learned.finished
         hierarchy = make_hierarchy(self.posterior_)
@@ -305,7 +299,7 @@ class CoalescentClustering(
         if not hasattr(self, "_log_evidence"):
             self._log_evidence = self.posterior_.log_evidence
             known = not self.has_missing_ and (self.columns_ is None or not self.columns_.is_latent)
-            if known and len(self.completed_) <= MOST_FOR_EVIDENCE and math.isnan(self._log_evidence):
+            if known and len(self.completed_) <= sizes.ROWS_FOR_EVIDENCE and math.isnan(self._log_evidence):
                 how: dict[str, Any] = {"leaf_noise": self.leaf_noise_, "n_particles": 100, "n_jobs": self.n_jobs}
                 sampled = sample_posterior(self.completed_, self.compact_covariance_, **how)
                 self._log_evidence = sampled.log_evidence
@@ -363,10 +357,9 @@ class CoalescentClustering(
         check_is_fitted(self)
         power = self.effective_columns_ / self.completed_.shape[1]
         if self.mixed_ is not None:
-            draws = (self.posterior_, self.completed_, self.covariances_, self.leaf_noises_, self.tails_)
-            return mixed_rows.leave_one_out(self.mixed_, *draws, power)
+            return mixed_rows.leave_one_out(self.mixed_, self.posterior_, self.completed_, power)
         seen = np.where(np.reshape(self.incomplete_, (-1, 1)), np.nan, self.completed_)
-        return leave_one_out(self.posterior_, seen, self.covariances_, self.leaf_noises_, self.tails_, power)
+        return leave_one_out(self.posterior_, seen, self.draws_, power)
 
     def cut(self, n_clusters: int) -> Ints:
         """Labels (n,) of the partition into another number of clusters, −1 for outliers, without refitting."""
@@ -439,7 +432,7 @@ class CoalescentClustering(
     def _check_new(self, X: Any) -> tuple[Fit, Floats]:
         check_is_fitted(self)
         rows = inputs.check_new(self, X)
-        draws = (self.covariances_, self.leaf_noises_, self.new_noises_)
+        draws = (self.draws_.covariances, self.draws_.leaf_noises, self.draws_.new_noises)
         return predict.make_fit(self.posterior_, self.completed_, *draws), rows
 
     # ---- files and tags

@@ -64,8 +64,7 @@ def new_rows(model: Any, X: Any) -> NewRows | None:
     check_is_fitted(model)
     if model.mixed_ is None:
         return None
-    draws = (model.covariances_, model.leaf_noises_, model.new_noises_)
-    return NewRows(model.mixed_, model.posterior_, *draws, model.completed_, new_cells(X, model.columns_), model.n_jobs)
+    return NewRows(model.mixed_, model.posterior_, model.completed_, new_cells(X, model.columns_), model.n_jobs)
 
 
 def as_table(columns: Columns, cells: Floats, like: Any = None) -> Any:
@@ -98,7 +97,8 @@ def splits(model: Any, top: int) -> Apart:
         columns = Columns(tuple(ColumnModel(str(name), CONTINUOUS) for name in names))
         phi = model.compact_covariance_ if model.compact_covariance_.ndim == 1 else np.diag(model.compact_covariance_)
         return set_apart(model.tree_, columns, [model.completed_ / scale], phi / scale**2, model.leaf_noise_, top)
-    used = {round(k) for k in np.linspace(0, len(mixed.index) - 1, MOST_DRAWS)} if len(mixed.index) else set[int]()
+    n_kept = len(mixed.draws.index)
+    used = {round(k) for k in np.linspace(0, n_kept - 1, MOST_DRAWS)} if n_kept else set[int]()
     tables = [mixed.table(k) for k in sorted(used)] or [model.completed_]
     return set_apart(model.tree_, mixed.columns, tables, model.compact_covariance_, model.leaf_noise_, top)
 
@@ -106,8 +106,7 @@ def splits(model: Any, top: int) -> Apart:
 def imputed(model: Any, X: Any = None) -> tuple[Any, dict[str, Any]]:
     """Return the fitted table, or new rows X, with gaps filled, and {column: probabilities of levels} for the gaps."""
     mixed, rows = model.mixed_, None if X is None else new_rows(model, X)
-    draws = (model.posterior_, model.covariances_, model.leaf_noises_)
-    cells, probability = mixed.impute(*draws) if rows is None else rows.impute()
+    cells, probability = mixed.impute() if rows is None else rows.impute()
     before, like = (mixed.values, Frame((), len(cells), model.tree_.names)) if rows is None else (rows.cells, X)
     return _with_shares(mixed.columns, before, cells, probability, like)
 
