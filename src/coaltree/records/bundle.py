@@ -31,6 +31,7 @@ from coaltree.records.dataset import (
     open_source,
     period_group,
     read_thresholds,
+    taken_as_absent,
     weighted_labels,
 )
 from coaltree.records.engine import Events, fetch, timestamps
@@ -52,6 +53,7 @@ from coaltree.records.review import (
     summary_rows,
     table_one,
 )
+from coaltree.records.widths import deviations
 from coaltree.regression.comparison import Comparison
 from coaltree.rows import Rows
 from coaltree.tree import Tree
@@ -96,7 +98,7 @@ class TravellingModel:
 
     def __post_init__(self) -> None:
         n_outcomes = len(self.outcomes.outcomes)
-        n_regressors = len(self.factors.mean_) + len(self.factors.extra_names_)
+        n_regressors = self.factors.n_regressors
         n_draws = len(check_part(self.arrays["coef_draws"], "coef_draws", (None, n_outcomes, n_regressors)))
         check_part(self.arrays["intercept_draws"], "intercept_draws", (n_draws, n_outcomes))
         check_part(self.arrays["coef"], "coef", (n_outcomes, n_regressors))
@@ -347,6 +349,8 @@ def apply_model(
     counts = make_features(events, labels.cohort, found.features, female)
     if found.info.get("censoring") == "weights":
         labels = weighted_labels(labels, counts, int(found.info["seed"]))
+    elif found.info.get("censoring") == "absent":
+        labels = taken_as_absent(labels)
     probability, score = found.predict(counts)
     scores = _write_scores(folder / SCORES, labels.cohort, found, probability)
     comparison = Comparison(
@@ -380,7 +384,12 @@ def apply_model(
             outcome_curves(comparison, PROBIT, level, comparison.seed) if judged else (),
             subgroup_rows(comparison, PROBIT, labels.cohort, female, level) if judged else Rows(),
             driver_rows(
-                found.outcomes.names, found.info["regressors"], found.arrays["coef"], found.arrays["coef_draws"], level
+                found.outcomes.names,
+                found.info["regressors"],
+                found.arrays["coef"],
+                found.arrays["coef_draws"],
+                level,
+                deviations(found.factors.transform(counts)),
             ),
             "external validation",
         ),

@@ -27,7 +27,7 @@ from coaltree.regression.preparation import scale_features
 if TYPE_CHECKING:
     from coaltree.records.labels import Labels
 
-CENSORING = ("weights", "drop")
+CENSORING = ("weights", "drop", "absent")
 MOST = 50.0
 MOST_GROUPS, FEWEST_LEAVING = 10, 50  # groups, and subjects of each who leave, on average
 _N_FOLDS = 5

@@ -17,14 +17,16 @@ from coaltree import storage
 from coaltree._arrays import Floats, Ints
 from coaltree._version import __version__
 from coaltree.errors import InputError
-from coaltree.records.config import PROBIT, ModelConfig, StudyConfig
+from coaltree.records.config import FACTORS_ALONE, NARROW, PROBIT, RIDGE_ALL, ModelConfig, StudyConfig
 from coaltree.records.dataset import Period, StudyData
-from coaltree.records.factors import CodeFactors
+from coaltree.records.factors import CodeFactors, beside_codes
 from coaltree.records.features import Counts, bare_code
+from coaltree.records.widths import GroupRidge, choose_width, relative_widths
 from coaltree.regression.baselines import BASELINES
 from coaltree.regression.comparison import Comparison, compare
 from coaltree.regression.fit import N_PREDICTIVE, ProbitFit, fit_probit
 from coaltree.regression.folds import stratified_folds
+from coaltree.regression.preparation import dense
 from coaltree.tree import Tree
 from coaltree.validation import check_part
 
@@ -75,28 +77,53 @@ class Task:
         return Store(self.store).get(f"{label}-{name}", compute, check)
 
     def features(self) -> Arrays:
-        """Factors of both sets, fitted to the training set."""
+        """Factors of both sets, fitted to the training set, and the names of single codes beside them."""
         return self.keep("features", partial(_factors, self), partial(_check_factors, self))
 
 
+def regressors(features: Arrays, which: str, counts: Counts) -> Any:
+    """Return all regressors of the "train" or "new" subjects; a sparse matrix if there are single codes."""
+    return beside_codes(features[which], counts, [str(code) for code in features["singles"]])
+
+
+def _widths(features: Arrays) -> Floats:
+    """Relative widths of all regressors, (K,)."""
+    return relative_widths(features["train"].shape[1], len(features["singles"]), float(features["width"]))
+
+
 def methods(config: StudyConfig) -> tuple[str, ...]:
-    """Names of the methods of a study, the probit first."""
-    return (PROBIT, *config.model.baselines)
+    """Names of the methods of a study, the probit first; where there are single codes, what factors alone would do."""
+    told = (RIDGE_ALL, FACTORS_ALONE) if config.has_singles else ()
+    return tuple(dict.fromkeys((PROBIT, *config.model.baselines, *told)))
+
+
+def sees_codes(method: str, config: StudyConfig) -> bool:
+    """Whether a method has single codes beside the factors."""
+    return config.has_singles and method not in (*NARROW, FACTORS_ALONE)
 
 
 def _settings(model: ModelConfig) -> str:
     """A short hash of everything the probit's results depend on."""
-    return storage.fingerprint(model.n_iter, model.burn_in, model.n_chains)[:8]
+    return storage.fingerprint(model.n_iter, model.burn_in, model.n_chains, model.covariance, model.outcomes)[:8]
 
 
 def _factors(task: Task) -> Arrays:
     settings = task.config.features
-    model = CodeFactors(settings.n_factors, settings.min_subjects, settings.transformer, task.config.seed)
-    train = model.fit_transform(task.train)
+    singles = task.config.has_singles
+    model = CodeFactors(settings.n_factors, settings.min_subjects, settings.transformer, task.config.seed, singles)
+    train, new = model.fit_transform(task.train), model.transform(task.new)
+    n_factors = model.n_regressors - len(model.single_codes_)
+    width = 0.0
+    if model.single_codes_:
+        width = choose_width(train, n_factors, task.labels, task.weights, task.config.seed)
+    if width == 0.0:
+        model.single_codes_ = ()
     top = model.top_codes(10)
     found = {
-        "train": train,
-        "new": model.transform(task.new),
+        "train": dense(train[:, :n_factors]),
+        "new": dense(new[:, :n_factors]),
+        "singles": np.array(model.single_codes_, dtype=str),
+        "width": np.array(width),
         "top_code": np.array([[code for code, _ in row] for row in top], dtype=str),
         "top_share": np.array([[share for _, share in row] for row in top]),
         "n_codes": np.array(len(model.codes_)),
@@ -114,7 +141,9 @@ def _check_factors(task: Task, found: Arrays) -> None:
     shape = check_part(found["top_code"], "top_code", np.shape(found["top_code"]), "U").shape
     check_part(found["top_share"], "top_share", shape)
     check_part(found["n_codes"], "n_codes", (), "i")
-    check_part(found["extra_names"], "extra_names", (None,), "U")
+    check_part(found["width"], "width", ())
+    for name in ("extra_names", "singles"):
+        check_part(found[name], name, (None,), "U")
     if task.number == TEMPORAL:
         CodeFactors.from_state(storage.below(found, "state_"))
 
@@ -157,7 +186,8 @@ def feature_names(features: Arrays, names: Mapping[str, str]) -> list[str]:
     for k, codes in enumerate(features["top_code"]):
         texts = [with_name(str(code), names) for code in codes[:2]]
         found.append(texts[0] if len(codes) == 1 else f"factor {k + 1}: {', '.join(texts)}, …")
-    return [*found, *(with_name(str(name), names) for name in features["extra_names"])]
+    others = [*features["extra_names"], *features["singles"]]
+    return [*found, *(with_name(str(name), names) for name in others)]
 
 
 def _fit(task: Task, method: str) -> Arrays:
@@ -172,29 +202,33 @@ def _fit(task: Task, method: str) -> Arrays:
         if method == PROBIT:
             result = _fit_probit(task, features)
         else:
-            model = BASELINES[method]().fit(features["train"], task.labels, task.weights)
-            result = {
-                "probability": model.predict_proba(features["new"]),
-                "score": model.decision_function(features["new"]),
-            }
+            train, new = features["train"], features["new"]
+            if sees_codes(method, task.config):
+                train, new = (dense(regressors(features, *part)) for part in (("train", task.train), ("new", task.new)))
+            ridge = method in (RIDGE_ALL, FACTORS_ALONE)
+            model = GroupRidge(_widths(features)[: train.shape[1]]) if ridge else BASELINES[method]()
+            model.fit(train, task.labels, task.weights)
+            result = {"probability": model.predict_proba(new), "score": model.decision_function(new)}
     return {**result, "seconds": np.array(time.perf_counter() - started)}
 
 
 def _fit_probit(task: Task, features: Arrays) -> Arrays:
-    settings = task.config.model
+    settings, new = task.config.model, regressors(features, "new", task.new)
     fit = fit_probit(
-        features["train"],
+        regressors(features, "train", task.train),
         task.labels,
         sample_weight=task.weights,
+        covariance=settings.covariance,
+        widths=_widths(features),
         n_iter=settings.n_iter,
         burn_in=settings.burn_in,
-        n_chains=settings.n_chains,
+        n_chains=1 if len(features["singles"]) and task.number != TEMPORAL else settings.n_chains,
         random_state=np.random.SeedSequence([task.config.seed, task.number + 1]),
         outcome_names=task.names,
     )
     result = {
-        "probability": fit.predict_proba(features["new"]),
-        "score": fit.linear_predictor(features["new"]),
+        "probability": fit.predict_proba(new),
+        "score": fit.linear_predictor(new),
         "node_coef": fit.node_coef,
         "node_intercept": fit.node_intercept,
         "coef": fit.coef,
@@ -322,7 +356,13 @@ def fit_all(
 
 def _digest(period: Period, config: StudyConfig, which: npt.NDArray[Any]) -> str:
     matrix = period.counts.matrix
-    settings = [dataclasses.asdict(config.features), config.seed, list(period.counts.codes), period.counts.extra_names]
+    settings = [
+        dataclasses.asdict(config.features),
+        config.has_singles,
+        config.seed,
+        list(period.counts.codes),
+        period.counts.extra_names,
+    ]
     settings.append(__version__)  # another may keep other things of a fit
     extra = np.empty(0) if period.counts.extra is None else period.counts.extra
     labels = period.labels.Y, period.labels.weights

@@ -19,7 +19,7 @@ from coaltree.records.cost import CostCurves, NodeSeparation, cost_curves, node_
 from coaltree.records.dataset import StudyData, period_group, prepare_data
 from coaltree.records.engine import sweep
 from coaltree.records.errors import RecordsError
-from coaltree.records.evaluation import cross_validate, feature_names, fit_all, with_name
+from coaltree.records.evaluation import cross_validate, feature_names, fit_all, regressors, with_name
 from coaltree.records.privacy import FEWEST, attrition_tables, shown_count, shown_events, significant
 from coaltree.records.review import (
     Review,
@@ -34,6 +34,7 @@ from coaltree.records.review import (
     summary_rows,
     table_one,
 )
+from coaltree.records.widths import deviations
 from coaltree.regression.comparison import Comparison
 from coaltree.rows import Rows
 from coaltree.tree import Tree
@@ -196,7 +197,7 @@ def run_study(
         support = fits[PROBIT]["support"]
     separation, curves = _future_cost(data, config, fits, tree)
     features = fits["features"]
-    regressors = feature_names(features, data.names)
+    names = feature_names(features, data.names)
     model = TravellingModel.from_study(config, data.outcomes, fits, data.names, _training_facts(data))
     return StudyResult(
         config,
@@ -213,7 +214,7 @@ def run_study(
             "n_subjects": [len(period.cohort) for period in data.periods],
             "thresholds": [period.threshold for period in data.periods],
             "n_codes": int(features["n_codes"]),
-            "n_regressors": len(regressors),
+            "n_regressors": len(names),
             "left_out": [name for name, _ in data.left_out],
             "r_hat": float(fits[PROBIT]["r_hat"]),
             "bulk_ess": float(fits[PROBIT]["bulk_ess"]),
@@ -228,7 +229,7 @@ def run_study(
             "notes": list(data.notes),
             "held_out": data.held_out,
         },
-        _review(data, config, model, cross_validation, temporal, regressors),
+        _review(data, config, model, cross_validation, temporal, features),
         model,
     )
 
@@ -246,7 +247,7 @@ def _review(
     model: TravellingModel,
     cross_validation: Comparison,
     temporal: Comparison | None,
-    regressors: list[str],
+    features: dict[str, Any],
 ) -> Review:
     """Table 1 of all cohorts; curves and subgroups of the last; drivers from the model as it is published.
 
@@ -259,7 +260,14 @@ def _review(
         table_one(groups, data.outcomes.names),
         outcome_curves(comparison, PROBIT, level, config.seed),
         subgroup_rows(comparison, PROBIT, last.cohort, last.female, level),
-        driver_rows(data.outcomes.names, regressors, model.arrays["coef"], model.arrays["coef_draws"], level),
+        driver_rows(
+            data.outcomes.names,
+            model.info["regressors"],
+            model.arrays["coef"],
+            model.arrays["coef_draws"],
+            level,
+            deviations(regressors(features, "train", data.periods[0].counts)),
+        ),
         "cross-validation" if temporal is None else "held-out" if data.held_out else "temporal validation",
     )
 
@@ -285,14 +293,14 @@ def _future_cost(
     sizes = None if tree is None else np.concatenate([np.ones(tree.n_leaves), tree.sizes()])
     separation = node_separation(
         first.costs,
-        features["train"] @ coef.T,
+        regressors(features, "train", first.counts) @ coef.T,
         config.cost.criterion,
         random_state=config.seed,
         sizes=sizes,
     )
     if len(last.cohort) < 4 * FEWEST:
         return separation, None
-    risk = features["new"] @ coef[separation.best]
+    risk = regressors(features, "new", last.counts) @ coef[separation.best]
     curves = cost_curves(
         last.costs,
         risk,

@@ -163,6 +163,7 @@ def fit_probit(
     n_chains: int = 2,
     scale: float = 1.0,
     covariance: CovarianceFamily | str = "auto",
+    widths: Any = None,
     n_jobs: int | None = None,
     random_state: RandomState = 0,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -200,6 +201,8 @@ def fit_probit(
         "diagonal": every feature has its own width, learned with heavy tails, suitable for hundreds to thousands of
         features; sparse X stays sparse. "full": an inverse Wishart with learned width, or another family. "auto": full
         up to 10 features and 300 intercepts and coefficients in all.
+    widths : array-like (K,), optional
+        How wide the prior of each standardised feature's coefficients is relative to others'; default: all alike.
     n_jobs : int, optional
         Number of chains run in parallel: as threads, or wherever ``joblib.parallel_config`` sends them. The result
         does not depend on it.
@@ -255,7 +258,7 @@ def fit_probit(
         if wide:
             raise InputError('method="albert-chib" needs covariance="full". Use method="hmc".')
         wide = False
-    prepared = prepare(X, Y, sample_weight, link_code, names, wide)
+    prepared = prepare(X, Y, sample_weight, link_code, names, wide, widths)
     if names is not None and len(names) != prepared.likelihood.n_outcomes:
         raise InputError(f"outcome_names must name {prepared.likelihood.n_outcomes} outcomes, got {len(names)}.")
     options = Options(link, method, n_iter, burn_in, thin, n_chains, scale)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -104,6 +104,14 @@ def as_weights(sample_weight: Any, shape: tuple[int, ...]) -> Floats:
     return weights
 
 
+def as_widths(widths: Any, n_columns: int) -> Floats:
+    """Return relative widths of features, (K,)."""
+    found = np.asarray(widths, dtype=np.float64)
+    if found.shape != (n_columns,) or not np.isfinite(found).all() or not (found > 0).all():
+        raise InputError(f"widths must be {n_columns} positive numbers, one per column of X.")
+    return found
+
+
 def smoothed_rates(labels: Floats, weights: Floats) -> Floats:
     """Weighted share of ones of each outcome, (P,), with half a one and half a zero more."""
     known = np.where(np.isnan(labels), 0.0, as_columns(weights))
@@ -141,7 +149,13 @@ def sparse_likelihood(X: Any, scaling: Scaling, signs: Any, weights: Floats, lin
 
 
 def prepare(
-    X: Any, Y: Any, sample_weight: Any, link: int, names: tuple[str, ...] | None, wide: bool | None = None
+    X: Any,
+    Y: Any,
+    sample_weight: Any,
+    link: int,
+    names: tuple[str, ...] | None,
+    wide: bool | None = None,
+    widths: Any = None,
 ) -> Prepared:
     """Check everything, set aside outcomes with a single class, and build the likelihood."""
     features, labels = as_features(X), as_outcomes(Y, names)[0]
@@ -174,6 +188,8 @@ def prepare(
     scaling = scale_features(features, row_weights(weights))
     if not scaling.varying.any():
         raise InputError("X must have a column that varies: every one is constant.")
+    if widths is not None:
+        scaling = replace(scaling, width=scaling.width / as_widths(widths, scaling.n_columns))
     if wide and hasattr(features, "tocsr"):
         return Prepared(sparse_likelihood(features, scaling, signs, weights, link), scaling, fitted, rates, wide)
     rows = scaling.apply(features)
