@@ -10,7 +10,7 @@ from coaltree.records.cohort import Cohort
 from coaltree.records.config import load_config
 from coaltree.records.errors import RecordsError
 from coaltree.records.labels import Labels
-from coaltree.report.records import leaving_text
+from coaltree.report.methods import leaving_text
 from tests.seeds import seed
 
 NAN = np.nan

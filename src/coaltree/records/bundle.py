@@ -390,6 +390,7 @@ def apply_model(
                 found.arrays["coef_draws"],
                 level,
                 deviations(found.factors.transform(counts)),
+                found.factors.units,
             ),
             "external validation",
         ),

@@ -166,7 +166,8 @@ def _check_fit(task: Task, method: str, found: Arrays) -> None:
         n_draws = len(found["coef_draws"])
         shapes |= {"coef_draws": (n_draws, n_outcomes, n_features), "intercept_draws": (n_draws, n_outcomes)}
     if n_outcomes > 1:
-        shapes |= {"times": (n_outcomes - 1,), "support": (n_outcomes - 1,)}
+        shapes |= dict.fromkeys(("times", "support", "support_error", "exact", "exact_error"), (n_outcomes - 1,))
+        shapes |= {"node_weights": (2 * n_outcomes - 1, n_outcomes)}
         Tree(found["children"], found["times"])
     for name, shape in shapes.items():
         check_part(found[name], name, shape)
@@ -245,6 +246,10 @@ def _fit_probit(task: Task, features: Arrays) -> Arrays:
             "children": fit.tree.children,
             "times": fit.tree.times,
             "support": np.asarray(fit.posterior.expected_overlap(fit.tree)),
+            "support_error": np.asarray(fit.posterior.overlap_error(fit.tree)),
+            "exact": fit.posterior.clade_support(fit.tree),
+            "exact_error": fit.posterior.support_error(fit.tree),
+            "node_weights": fit.node_weights,
         }
     return result
 

@@ -12,7 +12,7 @@ from scipy import sparse
 from coaltree._arrays import Floats
 from coaltree.errors import InputError, InputTypeError
 from coaltree.records.errors import RecordsError
-from coaltree.records.features import Counts
+from coaltree.records.features import FEMALE, SINCE, Counts
 from coaltree.records.privacy import FEWEST, significant
 from coaltree.validation import check_choice, check_count, check_part
 
@@ -125,6 +125,14 @@ class CodeFactors:
     def transform(self, counts: Counts) -> Any:
         """Regressors of other subjects, (n, K)."""
         return self._join(_quietly(self.transformer_.transform, roots_of(counts, self.codes_)), counts)
+
+    @property
+    def units(self) -> list[str]:
+        """What one more of each regressor is, in words."""
+        factor = "power of two next to the standard deviation" if self.transformer == "none" else "standard deviation"
+        extra = ["half the difference from man to woman" if n == FEMALE else factor for n in self.extra_names_]
+        single = ["record on the last day" if code.endswith(SINCE) else "record" for code in self.single_codes_]
+        return [factor] * len(self.mean_) + extra + single
 
     @property
     def n_regressors(self) -> int:

@@ -489,6 +489,7 @@ def driver_rows(
     draws: Floats,
     level: float,
     spread: Floats | float = 1.0,
+    units: Sequence[str] | None = None,
 ) -> Rows:
     """The regressors that weigh most for every outcome, with intervals of their coefficients.
 
@@ -503,6 +504,7 @@ def driver_rows(
                 {
                     "outcome": outcome,
                     "regressor": features[k],
+                    "per": "unit" if units is None else units[k],
                     "coefficient": round(float(coef[j, k]), 4),
                     "low": round(float(low), 4),
                     "high": round(float(high), 4),
