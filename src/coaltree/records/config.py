@@ -384,6 +384,13 @@ def check_config(config: StudyConfig, file: Path) -> StudyConfig:
         raise RecordsError(
             f'{file}, [model]: covariance = "full" cannot be learned for single codes: set features = "factors".'
         )
+    if config.model.outcomes == "time":
+        timed = config.outcomes.labels is None and config.outcomes.censoring == "weights"
+        if not timed:
+            raise RecordsError(
+                f'{file}, [model]: outcomes = "time" needs days at risk, which label files do not have, and scores '
+                'that are right under dropout: remove labels, and set censoring = "weights".'
+            )
     _check_numbers(config, file)
     _check_lists(config, file)
     _check_small(config, file)

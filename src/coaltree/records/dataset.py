@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from coaltree._arrays import Floats
-from coaltree.records.censoring import censoring_weights, leaving_groups
+from coaltree.records.censoring import censoring_weights, exposures, leaving_groups
 from coaltree.records.cohort import Cohort, CohortRule, as_day, build_cohort, days_of
 from coaltree.records.config import (
     ALLOW,
@@ -135,7 +135,7 @@ def weighted_labels(labels: Labels, counts: Counts, seed: int) -> Labels:
         factors = CodeFactors(N_LEAVING, FREQUENT, "svd" if frequent > N_LEAVING else "none", seed)
         features = np.column_stack([features, factors.fit_transform(counts)])
     groups = leaving_groups(features, np.asarray(labels.lost.any(axis=1)), seed)
-    return dataclasses.replace(labels, weights=censoring_weights(labels, groups))
+    return dataclasses.replace(labels, weights=censoring_weights(labels, groups), exposure=exposures(labels, groups))
 
 
 def taken_as_absent(labels: Labels) -> Labels:
