@@ -48,6 +48,7 @@ def choose_width(X: Any, n_factors: int, labels: Floats, weights: Floats | None,
     rows = np.arange(X.shape[0]) if X.shape[0] <= most else np.sort(rng.choice(X.shape[0], most, replace=False))
     Y = labels[rows]
     known = np.where(np.isnan(Y), 0.0, 1.0 if weights is None else weights[rows])
+    Y = np.where(known > 0.0, Y, np.nan)
     table, rates = dense(X[rows]), smoothed_rates(Y, known)
     table = (table - table.mean(axis=0)) / _safe(deviations(table))
     out = stratified_folds(Y, N_PARTS, rng) == 0
