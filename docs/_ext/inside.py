@@ -49,7 +49,7 @@ WALKS = {
         "coaltree.records.labels.build_labels",
         "coaltree.records.features.count_codes",
         "coaltree.records.cost.future_costs",
-        "coaltree.regression.fit.fit_probit",
+        "coaltree.regression.fit.fit_regression",
         "coaltree.regression.preparation.prepare",
         "coaltree.inference.learning.running.run",
         "coaltree.inference.learning.chain.iterate",

@@ -128,7 +128,7 @@ def test_small_numbers_are_hidden_in_pictures():
         tree=None,
         curves=None,
         review=None,
-        config=SimpleNamespace(validation=SimpleNamespace(level=0.9)),
+        config=SimpleNamespace(validation=SimpleNamespace(level=0.9), has_singles=False),
     )
     figure = draw_figures(study)["auc-cross-validation"]
     figure.canvas.draw()  # labels are made anew when drawn

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import sparse
 
 from coaltree.records.widths import GroupRidge, choose_width, relative_widths
-from coaltree.regression.fit import fit_probit
+from coaltree.regression.fit import fit_regression
 from coaltree.regression.preparation import prepare
 from tests.seeds import seed
 
@@ -54,10 +54,10 @@ def test_a_width_scales_a_prior():
     rng = np.random.default_rng(seed(4))
     X = rng.standard_normal((60, 2)) * [1.0, 5.0]
     Y = (rng.random((60, 2)) < 0.5).astype(float)
-    plain, halved = (prepare(X, Y, None, 0, None, True, w).scaling for w in (None, [1.0, 0.5]))
+    plain, halved = (prepare(X, Y, wide=True, widths=w).scaling for w in (None, [1.0, 0.5]))
     np.testing.assert_allclose(halved.apply(X), plain.apply(X) * [1.0, 1.0, 0.5])
     theta = rng.standard_normal((2, 3))
     intercept, coef = halved.undo(theta)
     np.testing.assert_allclose(intercept + X @ coef.T, halved.apply(X) @ theta.T)
-    faint = fit_probit(X, Y, covariance="diagonal", widths=[1.0, 1e-6], n_iter=60, burn_in=30, n_chains=1)
+    faint = fit_regression(X, Y, covariance="diagonal", widths=[1.0, 1e-6], n_iter=60, burn_in=30, n_chains=1)
     assert np.abs(faint.coef[:, 1]).max() < 1e-3

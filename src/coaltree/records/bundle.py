@@ -62,7 +62,15 @@ from coaltree.validation import check_part
 KIND = "coaltree.RecordsModel"
 FILE = "model.npz"
 _FACTORS = "factors_"
-_INFO = {"title": str, "versions": dict, "training": dict, "names": dict, "regressors": list, "seed": int}
+_INFO = {
+    "title": str,
+    "versions": dict,
+    "training": dict,
+    "names": dict,
+    "regressors": list,
+    "seed": int,
+    "family": str,
+}
 _DATES = ("data_end", "begin", "end", "split")
 
 
@@ -124,7 +132,7 @@ class TravellingModel:
         training: dict[str, Any],
     ) -> TravellingModel:
         """Gather what a finished study has fitted to its whole training cohort."""
-        from coaltree.records.evaluation import feature_names
+        from coaltree.records.evaluation import family_of, feature_names
 
         state = {
             key.removeprefix("state_"): value for key, value in fits["features"].items() if key.startswith("state_")
@@ -136,6 +144,7 @@ class TravellingModel:
             "training": training,
             "inclusion_used": config.outcomes.inclusion,
             "censoring": config.outcomes.censoring,
+            "family": family_of(config),
             "seed": config.seed,
             "names": {code: name for code, name in names.items() if code in used},
             "regressors": feature_names(fits["features"], names),
@@ -161,7 +170,8 @@ class TravellingModel:
         coef, intercept = self.arrays["coef_draws"], self.arrays["intercept_draws"]
         probability = np.zeros_like(score)
         for beta, mu in zip(coef, intercept, strict=True):
-            probability += ndtr(X @ beta.T + mu)
+            eta = X @ beta.T + mu
+            probability += -np.expm1(-np.exp(eta)) if self.info["family"] == "poisson" else ndtr(eta)
         return probability / len(coef), score
 
     @property
@@ -391,6 +401,7 @@ def apply_model(
                 level,
                 deviations(found.factors.transform(counts)),
                 found.factors.units,
+                found.info["family"],
             ),
             "external validation",
         ),

@@ -196,7 +196,6 @@ class StudyConfig:
                 n_chains=1,
                 baselines=[name for name in self.model.baselines if name in QUICK_BASELINES],
             ),
-            features=dataclasses.replace(self.features, n_factors=min(self.features.n_factors, 15)),
             validation=dataclasses.replace(self.validation, n_folds=min(self.validation.n_folds, 3), n_resamples=200),
             cost=dataclasses.replace(self.cost, n_resamples=min(self.cost.n_resamples, 100)),
         )

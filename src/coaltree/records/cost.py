@@ -361,8 +361,10 @@ def node_separation(
     if criterion == "rank" and sizes is not None:
         alike = np.flatnonzero(shortfall[0] <= error)
         best = int(alike[np.lexsort((-correlation[0][alike], -np.asarray(sizes)[alike]))[0]])
-    ends = np.quantile(correlation[1:] if n_resamples else correlation, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
-    return NodeSeparation(correlation[0], gap, winners / max(n_resamples, 1), error, *ends, best, criterion)
+    low, high = np.quantile(
+        correlation[1:] if n_resamples else correlation, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0
+    )
+    return NodeSeparation(correlation[0], gap, winners / max(n_resamples, 1), error, low, high, best, criterion)
 
 
 def _correlations(ranks: Floats, cost: Floats, weights: Floats) -> Floats:

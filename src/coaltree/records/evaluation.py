@@ -21,10 +21,11 @@ from coaltree.records.config import FACTORS_ALONE, NARROW, PROBIT, RIDGE_ALL, Mo
 from coaltree.records.dataset import Period, StudyData
 from coaltree.records.factors import CodeFactors, beside_codes
 from coaltree.records.features import Counts, bare_code
+from coaltree.records.labels import Labels
 from coaltree.records.widths import GroupRidge, choose_width, relative_widths
 from coaltree.regression.baselines import BASELINES
 from coaltree.regression.comparison import Comparison, compare
-from coaltree.regression.fit import N_PREDICTIVE, ProbitFit, fit_probit
+from coaltree.regression.fit import N_PREDICTIVE, RegressionFit, fit_regression
 from coaltree.regression.folds import stratified_folds
 from coaltree.regression.preparation import dense
 from coaltree.tree import Tree
@@ -70,6 +71,8 @@ class Task:
     store: Path
     config: StudyConfig
     names: tuple[str, ...]
+    events: Floats | None = None  # and exposure, where outcomes are times at risk
+    exposure: Floats | None = None
 
     def keep(self, name: str, compute: Callable[[], Arrays], check: Callable[[Arrays], None]) -> Arrays:
         """Return this task's result stored under a name, or compute and store it."""
@@ -89,6 +92,19 @@ def regressors(features: Arrays, which: str, counts: Counts) -> Any:
 def _widths(features: Arrays) -> Floats:
     """Relative widths of all regressors, (K,)."""
     return relative_widths(features["train"].shape[1], len(features["singles"]), float(features["width"]))
+
+
+def family_of(config: StudyConfig) -> str:
+    """The family of outcomes in the regression."""
+    return "poisson" if config.model.outcomes == "time" else "probit"
+
+
+def at_risk(labels: Labels, config: StudyConfig) -> tuple[Floats, Floats] | tuple[None, None]:
+    """Return events and exposures where outcomes are times at risk."""
+    if config.model.outcomes == "binary":
+        return None, None
+    assert labels.exposure is not None
+    return np.where(labels.exposure > 0.0, labels.events, np.nan), labels.exposure
 
 
 def methods(config: StudyConfig) -> tuple[str, ...]:
@@ -215,10 +231,13 @@ def _fit(task: Task, method: str) -> Arrays:
 
 def _fit_probit(task: Task, features: Arrays) -> Arrays:
     settings, new = task.config.model, regressors(features, "new", task.new)
-    fit = fit_probit(
+    timed = task.events is not None and task.exposure is not None
+    fit = fit_regression(
         regressors(features, "train", task.train),
-        task.labels,
-        sample_weight=task.weights,
+        task.events if timed else task.labels,
+        family=family_of(task.config),
+        sample_weight=None if timed else task.weights,
+        exposure=task.exposure,
         covariance=settings.covariance,
         widths=_widths(features),
         n_iter=settings.n_iter,
@@ -254,7 +273,7 @@ def _fit_probit(task: Task, features: Arrays) -> Arrays:
     return result
 
 
-def thinned_draws(fit: ProbitFit) -> Arrays:
+def thinned_draws(fit: RegressionFit) -> Arrays:
     """Return the draws whose mean is the predicted probabilities."""
     coef = fit.coef_draws.reshape(-1, *fit.coef_draws.shape[2:])
     intercept = fit.intercept_draws.reshape(len(coef), -1)
@@ -277,13 +296,17 @@ class StudyModel:
     store: Path
     config: StudyConfig
     names: tuple[str, ...]
+    events: Floats | None = None
+    exposure: Floats | None = None
 
     def task(self, fold: int) -> Task:
         """Return the training rows and the held-out rows of a fold."""
         train, new = self.folds != fold, self.folds == fold
-        weights = None if self.weights is None else self.weights[train]
+        weights, events, exposure = (
+            None if part is None else part[train] for part in (self.weights, self.events, self.exposure)
+        )
         parts = self.counts.take(train), self.labels[train], weights, self.counts.take(new)
-        return Task(fold, *parts, self.store, self.config, self.names)
+        return Task(fold, *parts, self.store, self.config, self.names, events, exposure)
 
     def get_params(self, deep: bool = True) -> dict[str, str]:
         """Return what distinguishes this model's kept fits from others."""
@@ -311,6 +334,7 @@ def cross_validate(data: StudyData, config: StudyConfig, private: Path, n_jobs: 
     folds = stratified_folds(Y, n_folds, config.seed)
     store = private / "fits" / _digest(period, config, folds)
     shared = period.counts, Y, period.labels.weights, folds, store, config, data.outcomes.names
+    shared = *shared, *at_risk(period.labels, config)
     models = {method: StudyModel(method, *shared) for method in methods(config)}
     tasks = (models[PROBIT].task(fold) for fold in range(n_folds))
     for _ in _side_by_side(((Task.features, task) for task in tasks), n_folds, n_jobs, progress, "Factors"):
@@ -337,7 +361,8 @@ def fit_all(
     period, last = data.periods[0], data.periods[-1]
     store = private / "fits" / _digest(period, config, last.labels.cohort.subject)
     labels = period.labels
-    task = Task(TEMPORAL, period.counts, labels.Y, labels.weights, last.counts, store, config, data.outcomes.names)
+    parts = period.counts, labels.Y, labels.weights, last.counts, store, config, data.outcomes.names
+    task = Task(TEMPORAL, *parts, *at_risk(labels, config))
     chosen = methods(config)
     runs = _side_by_side(((_whole, task, method) for method in chosen), len(chosen), n_jobs, progress, "Whole cohort")
     results = dict(zip(chosen, runs, strict=True))
@@ -370,7 +395,7 @@ def _digest(period: Period, config: StudyConfig, which: npt.NDArray[Any]) -> str
     ]
     settings.append(__version__)  # another may keep other things of a fit
     extra = np.empty(0) if period.counts.extra is None else period.counts.extra
-    labels = period.labels.Y, period.labels.weights
+    labels = period.labels.Y, period.labels.weights, *at_risk(period.labels, config)
     return storage.fingerprint(matrix.data, matrix.indices, matrix.indptr, extra, *labels, which, settings)[:16]
 
 

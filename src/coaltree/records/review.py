@@ -490,6 +490,7 @@ def driver_rows(
     level: float,
     spread: Floats | float = 1.0,
     units: Sequence[str] | None = None,
+    family: str = "probit",
 ) -> Rows:
     """The regressors that weigh most for every outcome, with intervals of their coefficients.
 
@@ -509,6 +510,7 @@ def driver_rows(
                     "low": round(float(low), 4),
                     "high": round(float(high), 4),
                     "probability above 0": round(float((draws[:, j, k] > 0).mean()), 3),
+                    "family": family,
                 }
             )
     return rows

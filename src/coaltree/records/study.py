@@ -281,6 +281,7 @@ def _review(
             level,
             spread,
             model.factors.units,
+            model.info["family"],
         ),
         "cross-validation" if temporal is None else "held-out" if data.held_out else "temporal validation",
     )

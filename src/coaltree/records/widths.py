@@ -18,9 +18,10 @@ from coaltree._arrays import Floats
 from coaltree.randomness import RandomState, as_generator
 from coaltree.regression import scores
 from coaltree.regression.baselines import AllOutcomes
+from coaltree.regression.families.binary import smoothed_rates
 from coaltree.regression.folds import stratified_folds
 from coaltree.regression.penalised import crossfit_ridge, ridge_path
-from coaltree.regression.preparation import as_weights, dense, scale_features, smoothed_rates
+from coaltree.regression.preparation import as_weights, dense, scale_features
 
 WIDTHS = (0.0, 0.03, 0.1, 0.3, 1.0)
 N_PARTS = 3  # one of which is held out

@@ -29,6 +29,8 @@ NAMES = {
 
 def method_name(method: str, study: StudyConfig) -> str:
     """Return the name by which readers know a method, and that it has factors alone where others have codes."""
+    if method == PROBIT and study.model.outcomes == "time":
+        return "coalescent regression of days at risk"
     alone = study.has_singles and method in NARROW
     return NAMES.get(method, method) + (", factors alone" if alone else "")
 
@@ -96,10 +98,16 @@ def methods_text(result: StudyResult) -> list[str]:
         "others."
     )
     baselines = ", ".join(method_name(name, study) for name in methods(study)[1:])
+    kind = {
+        "binary": "a probit regression of the labels",
+        "time": "a Poisson regression of events and the days at risk of each outcome, with a rate that is constant "
+        "over the horizon; who left counts for the days observed, and who died without the outcome for as long as "
+        "others like them are observed. Its risks are those of an event in a whole horizon",
+    }[study.model.outcomes]
     model = (
-        f"The coalescent probit ran {study.model.n_chains} chain(s) of {study.model.n_iter} iterations, the first "
-        f"{study.model.burn_in} dropped (final fit: R-hat {result.facts['r_hat']:.3f}, effective sample size "
-        f"{result.facts['bulk_ess']:.0f}). Baselines: {baselines or 'none'}."
+        f"The coalescent regression is {kind}. It ran {study.model.n_chains} chain(s) of {study.model.n_iter} "
+        f"iterations, the first {study.model.burn_in} dropped (final fit: R-hat {result.facts['r_hat']:.3f}, effective "
+        f"sample size {result.facts['bulk_ess']:.0f}). Baselines: {baselines or 'none'}."
     )
     validation = (
         f"{study.validation.n_folds}-fold cross-validation on the "

@@ -62,8 +62,8 @@ def model_card(model: TravellingModel, review: Review | None = None) -> dict[str
         else f"codes of {model.outcomes.inclusion.name}: {model.outcomes.inclusion.describe()}",
         "windows": window_text(rule),
         "regressors": f"{len(model.info['regressors'])} from {len(model.codes)} codes",
-        "model": "Bayesian probit regression with a coalescent prior over outcomes; probabilities are means over "
-        f"{len(model.arrays['coef_draws'])} posterior draws",
+        "model": f"Bayesian {model.info['family']} regression with a coalescent prior over outcomes; probabilities are "
+        f"means over {len(model.arrays['coef_draws'])} posterior draws",
         "mean area in subgroups": f"{min(spread):.3f} to {max(spread):.3f}" if spread else None,
         "versions": ", ".join(f"{name} {version}" for name, version in model.info["versions"].items()),
         "file": "model.npz holds codes, factors, windows, definitions, coefficients and versions, and no row of a "
@@ -177,7 +177,7 @@ def _pooled_calibration(result: StudyResult, figures: dict[str, Figure]) -> list
         blocks.append(
             table(
                 with_commas(rows),
-                f"The coalescent probit by groups of rising prediction, all outcomes pooled, {which}",
+                f"The {method_name(PROBIT, result.config)} by groups of rising prediction, all outcomes, {which}",
                 columns=["group", "labels", "events", "predicted", "observed", "low", "high"],
             )
         )
@@ -208,8 +208,8 @@ def _summary(result: StudyResult) -> list[str]:
             continue
         own, n_outcomes = means[PROBIT], len(comparison.outcomes) - len(withheld(comparison))
         line = (
-            f"In {name} the coalescent probit has a mean area under the ROC curve of {own['auroc']:.3f} "
-            f"({own['auroc_low']:.3f} to {own['auroc_high']:.3f}) over {n_outcomes} outcomes"
+            f"In {name} the {method_name(PROBIT, result.config)} has a mean area under the ROC curve of "
+            f"{own['auroc']:.3f} ({own['auroc_low']:.3f} to {own['auroc_high']:.3f}) over {n_outcomes} outcomes"
         )
         others = [
             f"{row['difference']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f}) against "

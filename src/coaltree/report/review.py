@@ -89,7 +89,7 @@ def review_sections(review: Review | None, figures: dict[str, Figure], level: fl
         (
             "ROC and precision–recall curves",
             [
-                *picture("roc", "ROC curve of every outcome.", f"ROC curves of the coalescent probit. {band}"),
+                *picture("roc", "ROC curve of every outcome.", f"ROC curves of the coalescent regression. {band}"),
                 *picture(
                     "precision",
                     "Precision by recall of every outcome.",
