@@ -374,11 +374,12 @@ def attack_units(rows, outcomes, regressors, coef, scale, n):
         j, k = list(outcomes).index(row["outcome"]), list(regressors).index(row["regressor"])
         half = 0.5 * 10.0 ** -digits_of(str(row["coefficient"]))
         ratios = sorted((float(row["coefficient"]) + end) / coef[j, k] for end in (-half, half))
-        if k >= len(scale) or ratios[0] <= 1.0 <= ratios[1]:
+        if ratios[0] <= 1.0 <= ratios[1]:
             continue
+        unit = scale[k] if k < len(scale) else 1.0  # single codes beside factors have the units of their counts
         m = np.arange(n + 1)
         spread = np.sqrt(m / n * (1 - m / n))
-        fewer = np.minimum(m, n - m)[(spread >= ratios[0] * scale[k]) & (spread <= ratios[1] * scale[k])]
+        fewer = np.minimum(m, n - m)[(spread >= ratios[0] * unit) & (spread <= ratios[1] * unit)]
         solved += [f"drivers, {row['regressor']}: with or without the code"] if len(fewer) and told(fewer) else []
     return solved
 
