@@ -124,6 +124,46 @@ def test_errors_have_one_base_class():
     assert plain_errors("def f():\n    raise ValueError('no')") == [2]
 
 
+# ---- tests mirror the stages
+
+TESTS = Path(__file__).parent
+# Folders of tests that go across the stages, and files here that are about more than a file of the root.
+ACROSS = {"acceptance", "data", "fuzz", "mutation", "papers", "properties", "reference", "slow", "trust"}
+ABOUT = {"architecture", "compile", "docs", "formats_nexus", "formats_peers", "inside", "mutation", "package", "readme"}
+ABOUT |= {"surface", "sweep", "twins"}
+# Of predictions, until they have a folder of their own.
+STRAY = {f"posterior/test_{name}.py" for name in ("loo", "mixed", "mixed_loo", "near", "predict")}
+
+
+def stages_used(code):
+    """Stages that a test calls by what it imports, or by a public name (`ct.sample_posterior` is of inference)."""
+    import coaltree
+
+    names = [name for name in imports(code) if name.split(".")[0] == "coaltree"]
+    names += [f"coaltree.{name}" for name in re.findall(r"\bct\.(\w+)", code)]
+    for name in names:
+        public = getattr(coaltree, name.split(".")[1], None) if "." in name else None
+        yield stage_of((getattr(public, "__module__", None) or name).split(".")[1:] or ("",))
+
+
+def test_tests_lie_in_the_folder_of_a_stage_that_they_call():
+    files = [path.relative_to(TESTS) for path in TESTS.rglob("test_*.py")]
+    folders = {path.parts[0] for path in files if len(path.parts) > 1}
+    assert folders <= {*STAGES, *ACROSS}
+    for path in files:
+        if len(path.parts) == 1:
+            stem = path.stem.removeprefix("test_")
+            assert stem in ABOUT or any((SOURCE / f"{name}.py").exists() for name in (stem, f"_{stem}")), path
+        elif path.parts[0] in STAGES and path.as_posix() not in STRAY:
+            assert path.parts[0] in set(stages_used((TESTS / path).read_text(encoding="utf-8"))), path
+
+
+def test_stages_of_a_test_are_found():
+    code = "import coaltree as ct\nfrom coaltree.model.gp import OnColumns\nct.sample_posterior(X)\nct.Tree"
+    assert set(stages_used(code)) >= {"model", "inference"}
+    assert "report" not in set(stages_used(code))
+
+
 # ---- one name for one thing
 
 # By protocol: a command, and the function that it calls.

@@ -160,6 +160,14 @@ def test_files(covariance, tmp_path):
     assert loaded.n_draws == 6
 
 
+def test_a_second_fit_forgets_how_the_first_chose_its_number():
+    refitted = CoalescentClustering(**QUICK).fit(X)
+    assert refitted.cluster_scores_
+    refitted.set_params(n_clusters=2).fit(X)
+    fresh = CoalescentClustering(2, **QUICK).fit(X)
+    assert {name for name in vars(refitted) if name.endswith("_")} == {n for n in vars(fresh) if n.endswith("_")}
+
+
 def test_names_survive_a_file(model, tmp_path):
     model.save(tmp_path / "model.npz")
     loaded = CoalescentClustering.load(tmp_path / "model.npz")

@@ -329,6 +329,8 @@ class CoalescentClustering(
         return self
 
     def _cut(self, hierarchy: Hierarchy) -> CoalescentClustering:
+        for name in ("cluster_scores_", "n_clusters_probability_", "n_clusters_alternatives_"):
+            self.__dict__.pop(name, None)  # of an earlier fit, which chose the number
         if self.distance_threshold is not None:
             self.labels_ = self.tree_.cut(time=self.distance_threshold)
         elif self.n_clusters is not None:

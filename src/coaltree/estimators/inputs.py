@@ -85,7 +85,7 @@ def notes_on(model: Any, table: Floats, effective_columns: float = math.inf) -> 
     told = []
     if len(varying) < d:
         same = listed([shown[j] for j in np.flatnonzero(spread == 0.0)])
-        told.append(f"Constant, so that they tell nothing of the tree: column(s) {same}. Drop them.")
+        told.append(f"Constant column(s), which say nothing about the tree: {same}. Drop them.")
     # Copies are equal once columns have the same scale and sign.
     unit = (table[:, varying] - np.nanmean(table[:, varying], axis=0)) / spread[varying]
     first = unit[np.argmax(~np.isnan(unit) & (np.abs(unit) > 1e-6), axis=0), np.arange(len(varying))]
@@ -105,7 +105,7 @@ def notes_on(model: Any, table: Floats, effective_columns: float = math.inf) -> 
     if n >= FEWEST_FOR_TIES and 2 * len(tied) > len(varying):
         told.append(
             f"Many rows share values in {len(tied)} of {len(varying)} columns, as rounded values do. "
-            'columns="auto" takes such columns for what they are.'
+            'columns="auto" models such columns as rounded.'
         )
     told += note_on_counting(len(varying), effective_columns)
     return (*told, *note_on_far(model, table))
@@ -129,9 +129,9 @@ def warn_of_scales(model: Any, table: Floats) -> None:
         if np.abs(related).max() < _UNRELATED:
             return
     warnings.warn(
-        f"The widths of columns (interquartile) range from {spread.min():.3g} to {spread.max():.3g}, and in their own "
-        "units the widest decide. scale='standard' brings all to 1, as is done with a DataFrame; "
-        "scale='none' keeps the units without this warning.",
+        f"Columns of X differ in scale (interquartile ranges from {spread.min():.3g} to {spread.max():.3g}), so the "
+        "widest decide the tree. Pass scale='standard' to bring all to standard deviation 1, as is done with a "
+        "DataFrame, or scale='none' to keep the units without this warning.",
         stacklevel=2,
     )
 

@@ -376,8 +376,9 @@ def _diagnostic_blocks(result: ClusteringResult) -> list[Block]:
     if told is not None:
         blocks.append(
             text(
-                f"{RULE} Expected overlaps are means over draws: another seed moves them by about their Monte Carlo "
-                "error, which `linkage.csv` and `tree.nex` give for every branch.",
+                f"{RULE} Judged are {', '.join(each.replace('_', ' ') for each in told.r_hat)} and the tree; single "
+                "entries of a covariance may move more slowly. Expected overlaps are means over draws: another seed "
+                "moves them by about their Monte Carlo error, which linkage.csv and tree.nex give for every branch.",
             )
         )
     if rows:

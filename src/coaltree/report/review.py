@@ -135,7 +135,7 @@ def review_sections(review: Review | None, figures: dict[str, Figure], level: fl
                 "What drives each outcome",
                 [
                     text(
-                        "Coefficients of the regressors that weigh most, in probits per standard deviation (for a "
+                        "The largest coefficients, in probits per standard deviation (for a "
                         f"single code, per power of two next to it), with {level:.0%} posterior intervals. They show "
                         "what goes with an outcome in these records, not what causes it."
                     ),

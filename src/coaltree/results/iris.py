@@ -81,7 +81,7 @@ def demo(
     with claimed(out), replaced_folder(Path(out), COMMAND) as folder:
         flowers = load_flowers()
         progress.say(f"{len(flowers.names)} iris flowers, 10 of each species, measured in cm to 0.1 cm.\n")
-        with progress.timed("Preparing compiled kernels (the first run compiles them, for about 15 s)"):
+        with progress.timed("Preparing compiled kernels"):
             summarise_flowers(flowers, fit_trees(flowers, {SCALES[0]: 0.0}, N_WARM_UP, seed), seed)
         n_pilot = max(n_particles // PILOT_SHARE, 2)
         with progress.timed(f"Choosing the scale by log evidence, {n_pilot:,} trees at each of {len(SCALES)}"):
