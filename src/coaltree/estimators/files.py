@@ -35,7 +35,7 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
     arrays |= {f"draws/{name}": part for name, part in model.draws_.to_arrays().items()}
     arrays |= {f"trace/{name}": values for name, values in model.trace_.items()}
     arrays |= {"tree/children": model.tree_.children, "tree/times": model.tree_.times}
-    if model.mixed_ is not None:
+    if model.mixed_:
         arrays["mixed/values"] = model.mixed_.values
     plain: dict[str, Any] = {}
     for name, value in model.get_params(deep=False).items():
@@ -63,7 +63,7 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
         "compare": None if model.compare_ is None else [[name, *row] for name, row in model.compare_.items()],
         "features": list(map(str, getattr(model, "feature_names_in_", []))),
         "n_features_in": model.n_features_in_,
-        "columns": None if model.mixed_ is None else [asdict(each) for each in model.mixed_.columns.models],
+        "columns": model.mixed_ and [asdict(each) for each in model.mixed_.columns.models],
         "column_notes": list(model.column_notes_),
         "cluster_scores": [[k, score] for k, score in getattr(model, "cluster_scores_", {}).items()],
         "n_clusters_alternatives": list(getattr(model, "n_clusters_alternatives_", ())),
@@ -107,7 +107,7 @@ def _restore(contents: dict[str, Any], model: Any) -> None:
     model.n_features_in_ = contents["n_features_in"]
     values, notes = contents.get("mixed/values"), contents.get("column_notes", ())
     model.mixed_ = restore_mixed(contents.get("columns"), notes, values, model.draws_)
-    model.columns_ = None if model.mixed_ is None else model.mixed_.columns
+    model.columns_ = model.mixed_ and model.mixed_.columns
     model.column_notes_ = tuple(map(str, contents.get("column_notes", ())))
     if contents["features"]:
         model.feature_names_in_ = np.array(contents["features"], dtype=object)
@@ -187,6 +187,6 @@ def _check(model: Any) -> int:
     order = np.sort(model.cut_order_)
     if order.size and (order[0] < 0 or order[-1] > n - 2 or (np.diff(order) == 0).any()):
         raise InputError("cut_order_ must hold merges of tree_, each once.")
-    if model.mixed_ is None and model.n_features_in_ != (n if is_precomputed(model.metric) else table[1]):
+    if not model.mixed_ and model.n_features_in_ != (n if is_precomputed(model.metric) else table[1]):
         raise InputError(f"n_features_in_ must be the columns of X, got {model.n_features_in_!r}.")
     return int(found.size)

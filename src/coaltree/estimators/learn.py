@@ -32,6 +32,8 @@ from coaltree.inference.smc.sampling import leaf_names
 from coaltree.model.columns import Columns
 from coaltree.model.noise import LEARN, ROBUST
 from coaltree.model.tables import MixedTable, PlainTable, make_table
+from coaltree.posterior.draws import Draws
+from coaltree.posterior.ensemble import TreePosterior
 from coaltree.randomness import RandomState
 from coaltree.validation import check_choice, check_count
 
@@ -118,10 +120,17 @@ class LearnedPosterior(Learned):
 
     def leave_one_out(self) -> LeaveOneOut:
         """Log density of rows, complete ones if all are numbers, given the others."""
-        if self.mixed is not None:
-            return mixed_loo.leave_one_out(self.mixed, self.posterior, self.completed, self.power)
         seen = np.where(self.completed_sd > 0.0, np.nan, self.completed)
-        return loo.leave_one_out(self.posterior, seen, self.draws, self.power)
+        return left_out(self.mixed, self.posterior, self.draws, self.completed, seen, self.power)
+
+
+def left_out(
+    mixed: Mixed | None, posterior: TreePosterior, draws: Draws, completed: Floats, seen: Floats, power: float
+) -> LeaveOneOut:
+    """Leave-one-out densities of rows of a table, `completed`; of one of numbers, by what was `seen` of it."""
+    if mixed is None:
+        return loo.leave_one_out(posterior, seen, draws, power)
+    return mixed_loo.leave_one_out(mixed, posterior, completed, power)
 
 
 def learn_posterior(

@@ -357,7 +357,7 @@ class RobustNoise:
         from scipy.stats import gamma
 
         scale, shape = tails[:, :1], 0.5 * tails[:, 1:]
-        share: Floats = gamma.cdf(shape * scale / rows, shape)
+        share = np.asarray(gamma.cdf(shape * scale / rows, shape))
         return np.asarray(share.mean(axis=0))
 
 
