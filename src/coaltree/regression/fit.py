@@ -225,6 +225,7 @@ def fit_regression(
     n_chains: int = 2,
     scale: float = 1.0,
     covariance: CovarianceFamily | str = "auto",
+    widths: Any = None,
     n_jobs: int | None = None,
     random_state: RandomState = 0,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -266,6 +267,8 @@ def fit_regression(
         "diagonal": every feature has its own width, learned with heavy tails, suitable for hundreds to thousands of
         features; sparse X stays sparse. "full": an inverse Wishart with learned width, or another family. "auto": full
         up to 10 features and 300 intercepts and coefficients in all.
+    widths : array-like (K,), optional
+        How wide the prior of each standardised feature's coefficients is relative to others'; default: all alike.
     n_jobs : int, optional
         Number of chains run in parallel: as threads, or wherever ``joblib.parallel_config`` sends them. The result
         does not depend on it.
@@ -319,7 +322,7 @@ def fit_regression(
         if wide:
             raise InputError('method="albert-chib" needs covariance="full". Use method="hmc".')
         wide = False
-    prepared = prepare(X, Y, sample_weight, exposure, family, names, wide)
+    prepared = prepare(X, Y, sample_weight, exposure, family, names, wide, widths)
     if method == ALBERT_CHIB and (set(prepared.families) != {PROBIT} or sample_weight is not None):
         raise InputError('method="albert-chib" needs family="probit" and no sample_weight. Use method="hmc".')
     options = Options(method, n_iter, burn_in, thin, n_chains, scale)

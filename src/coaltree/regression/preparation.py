@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -132,6 +132,14 @@ def as_weights(sample_weight: Any, shape: tuple[int, ...]) -> Floats:
     return weights
 
 
+def as_widths(widths: Any, n_columns: int) -> Floats:
+    """Return relative widths of features, (K,)."""
+    found = np.asarray(widths, dtype=np.float64)
+    if found.shape != (n_columns,) or not np.isfinite(found).all() or not (found > 0).all():
+        raise InputError(f"widths must be {n_columns} positive numbers, one per column of X.")
+    return found
+
+
 def as_exposure(
     exposure: Any, labels: Floats, families: Families, names: tuple[str, ...] | None = None
 ) -> tuple[Floats, Floats]:
@@ -216,6 +224,7 @@ def prepare(
     family: Chosen = "probit",
     names: tuple[str, ...] | None = None,
     wide: bool | None = None,
+    widths: Any = None,
 ) -> Prepared:
     """Check everything, set aside outcomes that have nothing to explain, and build the likelihood."""
     features, (labels, families) = as_features(X), as_labels(Y, family, names)
@@ -234,6 +243,8 @@ def prepare(
     scaling = scale_features(features, row_weights(weights))
     if not scaling.varying.any():
         raise InputError("X must have a column that varies: every one is constant.")
+    if widths is not None:
+        scaling = replace(scaling, width=scaling.width / as_widths(widths, scaling.n_columns))
     if wide and hasattr(features, "tocsr"):
         return Prepared(sparse_likelihood(features, scaling, observed, weights), scaling, families, scale, wide)
     rows = scaling.apply(features)
