@@ -63,6 +63,11 @@ class Columns:
         return np.repeat([model.unit for model in self.models], np.diff(self.first))
 
     @property
+    def uncorrelated(self) -> list[str]:
+        """Names of columns that no full covariance may have."""
+        return [model.name for model in self.models if not model.correlates]
+
+    @property
     def usual_covariance(self) -> str:
         """The form of Φ unless another is asked for: columns of levels have a scale each, so numbers beside them do."""
         return "diagonal" if self.unit.any() else "spherical"
