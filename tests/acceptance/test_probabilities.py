@@ -14,7 +14,7 @@ import coaltree as ct
 from coaltree.inference.neighbors import TREE_SHARE
 from coaltree.inference.predictive.mixed import Mixed, without
 from coaltree.model.columns import Columns
-from coaltree.model.kinds import Binary, Categorical, Continuous, Ordinal
+from coaltree.model.kinds import BinaryLevels, Categorical, Continuous, Ordinal
 from coaltree.posterior.draws import MATRIX
 from tests.acceptance.sizes import all_sizes, sizes_in
 from tests.acceptance.unaffected import NAMES, reason_for
@@ -113,7 +113,7 @@ def test_every_size_is_tested_or_cannot_matter():
 COLUMNS = Columns(
     (
         Continuous("a"),
-        Binary("b", ("x", "y")),
+        BinaryLevels("b", ("x", "y")),
         Categorical("c", ("r", "s", "t")),
         Continuous("e"),
         Ordinal("o", ("low", "mid", "high")),

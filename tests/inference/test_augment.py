@@ -21,7 +21,7 @@ from coaltree.inference.learning.start import Unknowns, first_guesses
 from coaltree.model.coalescent import log_prior
 from coaltree.model.columns import Columns
 from coaltree.model.covariance import Diagonal, HuangWand, Spherical
-from coaltree.model.kinds import Binary, Categorical, Circular, Continuous, Ordinal, Rounded, circular
+from coaltree.model.kinds import BinaryLevels, Categorical, Circular, Continuous, Ordinal, Rounded, circular
 from coaltree.model.kinds.levels import mean_gap
 from coaltree.model.missing import Imputed
 from coaltree.model.noise import SHARED, GivenNoise
@@ -31,7 +31,7 @@ from tests.model.invariance import LIMIT, stream
 N = 6
 WINDOW = 9.0
 CONTINUOUS = Continuous("x")
-BINARY = Binary("b", ("no", "yes"))
+BINARY = BinaryLevels("b", ("no", "yes"))
 ORDERED = Ordinal("o", ("low", "mid", "high"))
 CHOICE = Categorical("c", ("r", "g", "b"))
 GRID = Rounded("g", step=1.0)

@@ -6,7 +6,7 @@ from scipy.stats import kstest, norm, truncnorm
 
 from coaltree.model.columns import Columns
 from coaltree.model.covariance import Diagonal, HuangWand, Spherical
-from coaltree.model.kinds import KINDS, Binary, Categorical, Ordinal
+from coaltree.model.kinds import KINDS, BinaryLevels, Categorical, Ordinal
 from coaltree.model.truncated import draw_between, log_interval_probability, log_levels
 from coaltree.model.unit import UnitDiagonal, UnitWishart, unit_family
 from coaltree.randomness import make_streams
@@ -79,7 +79,7 @@ def test_values_go_there_and_back():
 def test_levels_go_there_and_back():
     columns = Columns(
         (
-            Binary("b", ("no", "yes")),
+            BinaryLevels("b", ("no", "yes")),
             Ordinal("o", ("a", "b", "c", "d")),
             Categorical("c", ("x", "y", "z", "w", "v")),
         )

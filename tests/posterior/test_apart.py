@@ -7,14 +7,14 @@ from scipy.stats import norm
 import coaltree as ct
 from coaltree.model.columns import Columns
 from coaltree.model.diffusion import node_posterior
-from coaltree.model.kinds import Binary, Categorical, Continuous
+from coaltree.model.kinds import BinaryLevels, Categorical, Continuous
 from coaltree.posterior.splits import Shares, set_apart
 
 COLUMNS = Columns(
     (
         Continuous("x"),
         Categorical("kind", ("a", "b", "c")),
-        Binary("ok", ("no", "yes")),
+        BinaryLevels("ok", ("no", "yes")),
     )
 )
 

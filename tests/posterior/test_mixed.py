@@ -5,7 +5,17 @@ import pytest
 
 import coaltree as ct
 from coaltree.inference.predictive.mixed import _given_others
-from coaltree.model.kinds import Binary, Categorical, Circular, ColumnKind, Continuous, Count, Ordinal, Rounded, Skewed
+from coaltree.model.kinds import (
+    BinaryLevels,
+    Categorical,
+    Circular,
+    ColumnKind,
+    Continuous,
+    Count,
+    Ordinal,
+    Rounded,
+    Skewed,
+)
 from tests.seeds import seed
 
 
@@ -30,7 +40,7 @@ KNOTS = ((0.0, -2.0), (1.0, 0.0), (10.0, 2.0))
 @pytest.mark.parametrize(
     ("model", "cuts"),
     [
-        (Binary("b", ("no", "yes")), [0.0]),
+        (BinaryLevels("b", ("no", "yes")), [0.0]),
         (Ordinal("o", ("low", "mid", "high")), [0.0, 0.8]),
         (Categorical("c", ("r", "g", "b", "y")), []),
         (Continuous("x", centre=3.0, scale=2.0), []),

@@ -12,7 +12,7 @@ from coaltree.inference.predictive.cells import observe
 from coaltree.inference.predictive.mass import make_sites
 from coaltree.inference.predictive.row_places import locate_row
 from coaltree.model.columns import Columns
-from coaltree.model.kinds import Binary, Categorical, Continuous, Rounded
+from coaltree.model.kinds import BinaryLevels, Categorical, Continuous, Rounded
 from coaltree.model.truncated import largest_probabilities
 from coaltree.randomness import make_streams
 from tests.seeds import seed
@@ -66,7 +66,7 @@ def test_density_by_columns_is_that_of_all_together():
     columns = Columns(
         (
             Continuous("x"),
-            Binary("b", ("no", "yes")),
+            BinaryLevels("b", ("no", "yes")),
             Categorical("c", ("r", "g", "b")),
             Rounded("r", step=0.5),
         )

@@ -23,7 +23,7 @@ from coaltree.frame import BOOLEAN, CATEGORY, DATE, ORDERED, TEXT, Column, Frame
 from coaltree.model.columns import Columns
 from coaltree.model.kinds import (
     KINDS,
-    Binary,
+    BinaryLevels,
     Categorical,
     ColumnKind,
     Continuous,
@@ -227,7 +227,7 @@ def _choose(column: Column, told: str | None, distinct: Floats, n: int) -> tuple
 def _guess(column: Column, distinct: Floats, n: int) -> type[ColumnKind] | None:
     """Kind of a column by its type and values; None if it has too many distinct strings to be of use."""
     if column.type == BOOLEAN or len(distinct) == 2:
-        return Binary
+        return BinaryLevels
     if column.type == ORDERED:
         return Ordinal if len(distinct) <= MOST_CATEGORIES else None
     if column.type in (TEXT, CATEGORY):

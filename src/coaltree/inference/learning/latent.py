@@ -250,7 +250,7 @@ class Augmentation:
 
 @dataclass
 class _Leaves:
-    """The coordinates of column j at all leaves while they are drawn, as `kinds.base.Leaves` has it."""
+    """The coordinates of column j at all leaves while they are drawn, as `kinds.base.LeafCoordinates` has it."""
 
     latent: Augmentation
     j: int

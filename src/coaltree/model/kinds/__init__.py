@@ -12,12 +12,12 @@ from coaltree.errors import InputError
 from coaltree.frame import Column
 from coaltree.model.kinds.base import ColumnKind
 from coaltree.model.kinds.circular import Circular
-from coaltree.model.kinds.levels import Binary, Categorical, Ordinal
+from coaltree.model.kinds.levels import BinaryLevels, Categorical, Ordinal
 from coaltree.model.kinds.numbers import Continuous, Count, Rounded, Skewed
 
 __all__ = [
     "KINDS",
-    "Binary",
+    "BinaryLevels",
     "Categorical",
     "Circular",
     "ColumnKind",
@@ -35,7 +35,7 @@ __all__ = [
 Maker = Callable[[Column, Floats], tuple[ColumnKind, Floats]]
 
 KINDS: dict[str, type[ColumnKind]] = {
-    each.kind: each for each in (Continuous, Skewed, Rounded, Count, Binary, Ordinal, Categorical, Circular)
+    each.kind: each for each in (Continuous, Skewed, Rounded, Count, BinaryLevels, Ordinal, Categorical, Circular)
 }
 
 

@@ -34,7 +34,7 @@ class Encoded(NamedTuple):
         return cls(gaps[0], gaps[1], low, high, np.full((n, n_columns), -1, dtype=np.int64))
 
 
-class Seen(NamedTuple):
+class CellSays(NamedTuple):
     """What one cell says of the coordinates of its column: of their products with rows (width,)."""
 
     exact: tuple[tuple[Floats, float], ...] = ()  # the product has this value
@@ -43,7 +43,7 @@ class Seen(NamedTuple):
     wedge: tuple[Floats, float] | None = None  # of two products, the second is at most so many times the first
 
 
-class Leaves(Protocol):
+class LeafCoordinates(Protocol):
     """The coordinates of one column at all leaves, given their parents, while they are drawn."""
 
     @property
@@ -169,10 +169,10 @@ class ColumnKind(ABC):
         """Interval of the coordinate of every row, all of R where nothing is known; None if cells are no intervals."""
         return encoded.lower[:, 0], encoded.upper[:, 0]
 
-    def draw_cuts(self, state_cuts: Floats, leaves: Leaves, rng: np.random.Generator) -> None:  # noqa: B027
+    def draw_cuts(self, state_cuts: Floats, leaves: LeafCoordinates, rng: np.random.Generator) -> None:  # noqa: B027
         """Draw the cutpoints, if there are any, with the coordinates integrated out."""
 
-    def draw(self, leaves: Leaves, state_cuts: Floats, rng: np.random.Generator) -> None:
+    def draw(self, leaves: LeafCoordinates, state_cuts: Floats, rng: np.random.Generator) -> None:
         """Draw the coordinates of all leaves within their cells."""
         found = self.bounds(leaves.encoded, state_cuts)
         assert found is not None
@@ -185,7 +185,7 @@ class ColumnKind(ABC):
     # ---- predictions
 
     @abstractmethod
-    def seen(self, cell: float, cuts: Floats, recorded: bool, independent: bool) -> Seen:
+    def seen(self, cell: float, cuts: Floats, recorded: bool, independent: bool) -> CellSays:
         """What a known cell says; with `independent` coordinates a level may be the largest of utilities."""
 
     @abstractmethod

@@ -25,7 +25,7 @@ from coaltree._arrays import Floats
 from coaltree._compile import inline
 from coaltree.errors import InputError
 from coaltree.frame import Column
-from coaltree.model.kinds.base import ColumnKind, Encoded, Leaves, Seen
+from coaltree.model.kinds.base import CellSays, ColumnKind, Encoded, LeafCoordinates
 from coaltree.model.kinds.numbers import Read, shared_step
 from coaltree.model.slice import slice_step
 
@@ -138,7 +138,7 @@ class Circular(Read):
     def bounds(self, encoded: Encoded, cuts: Floats) -> None:
         """Cells are wedges."""
 
-    def draw(self, leaves: Leaves, state_cuts: Floats, rng: np.random.Generator) -> None:
+    def draw(self, leaves: LeafCoordinates, state_cuts: Floats, rng: np.random.Generator) -> None:
         """Draw each row along its direction and across, and all lengths together."""
         known = ~np.isnan(leaves.encoded.start[:, 0])
         cos, sin = np.where(known, leaves.encoded.start.T / _START, [[1.0], [0.0]])
@@ -156,10 +156,10 @@ class Circular(Read):
 
     # ---- predictions
 
-    def seen(self, cell: float, cuts: Floats, recorded: bool, independent: bool) -> Seen:
+    def seen(self, cell: float, cuts: Floats, recorded: bool, independent: bool) -> CellSays:
         """A wedge."""
         cos, sin = self.directions(np.array([cell]))[0]
-        return Seen(wedge=(np.array([[cos, sin], [-sin, cos]]), self.slope))
+        return CellSays(wedge=(np.array([[cos, sin], [-sin, cos]]), self.slope))
 
     def expect(self, centre: Floats, deviation: Floats, cuts: Floats) -> Floats:
         """Means of cosine and sine, (n, 2)."""
@@ -264,7 +264,7 @@ def _turned(x: Floats, y: Floats, cos: Floats, sin: Floats) -> tuple[Floats, Flo
     return x * cos + y * sin, y * cos - x * sin
 
 
-def _draw_lengths(leaves: Leaves, known: Floats, rng: np.random.Generator) -> None:
+def _draw_lengths(leaves: LeafCoordinates, known: Floats, rng: np.random.Generator) -> None:
     r"""Add a number to all lengths, and shift the whole tree with them along the mean direction d, by a slice step.
 
     With parents c and directions e fixed the density of a is ∝ Π (r_i + a) exp(−|z_i − c_i + a (e_i − d)|² / 2 σ_i²).

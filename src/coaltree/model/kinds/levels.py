@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 from coaltree._arrays import Floats, Ints
 from coaltree.errors import InputError
 from coaltree.frame import Column
-from coaltree.model.kinds.base import ColumnKind, Encoded, Leaves, Seen
+from coaltree.model.kinds.base import CellSays, ColumnKind, Encoded, LeafCoordinates
 from coaltree.model.kinds.numbers import grid_step
 from coaltree.model.slice import slice_step
 from coaltree.model.truncated import largest_probabilities, log_levels
@@ -182,7 +182,7 @@ class Ordinal(Levels):
         low, high = np.concatenate([[-np.inf], cuts, [-np.inf]]), np.concatenate([cuts, [np.inf, np.inf]])
         return low[codes], high[codes]
 
-    def draw_cuts(self, state_cuts: Floats, leaves: Leaves, rng: np.random.Generator) -> None:
+    def draw_cuts(self, state_cuts: Floats, leaves: LeafCoordinates, rng: np.random.Generator) -> None:
         """Slice each cutpoint between its neighbours, z integrated out; the first is free, as the location is.
 
         Independent exponential gaps have the density ∝ exp(−(κ_last − κ_first)/mean).
@@ -205,7 +205,7 @@ class Ordinal(Levels):
             at = log_density(now)
             state_cuts[k] = slice_step(log_density, now, at, rng, width, lower, upper)[0]
 
-    def draw(self, leaves: Leaves, state_cuts: Floats, rng: np.random.Generator) -> None:
+    def draw(self, leaves: LeafCoordinates, state_cuts: Floats, rng: np.random.Generator) -> None:
         """Draw the coordinates, and shift all back so that the first cutpoint is 0."""
         super().draw(leaves, state_cuts, rng)
         first = float(state_cuts[0])
@@ -218,10 +218,10 @@ class Ordinal(Levels):
             return 0.0
         return float((len(cuts) - 1) * math.log(factor) - cuts[-1] * (factor - 1.0) / mean_gap(self.n_levels))
 
-    def seen(self, cell: float, cuts: Floats, recorded: bool, independent: bool) -> Seen:
+    def seen(self, cell: float, cuts: Floats, recorded: bool, independent: bool) -> CellSays:
         """An interval."""
         edges = [-math.inf, *cuts.tolist(), math.inf]
-        return Seen(inside=((np.ones(1), edges[int(cell)], edges[int(cell) + 1]),))
+        return CellSays(inside=((np.ones(1), edges[int(cell)], edges[int(cell) + 1]),))
 
     def expect(self, centre: Floats, deviation: Floats, cuts: Floats) -> Floats:
         """Probabilities of levels, (n, L)."""
@@ -234,7 +234,7 @@ class Ordinal(Levels):
 
 
 @dataclass(frozen=True)
-class Binary(Ordinal):
+class BinaryLevels(Ordinal):
     """Whether the coordinate is above 0."""
 
     kind: ClassVar[str] = "binary"
@@ -264,7 +264,7 @@ class Categorical(Levels):
     @classmethod
     def of(cls, column: Column, distinct: Floats) -> tuple[ColumnKind, Floats]:
         """Two levels are binary."""
-        return Binary.of(column, distinct) if len(distinct) == 2 else super().of(column, distinct)
+        return BinaryLevels.of(column, distinct) if len(distinct) == 2 else super().of(column, distinct)
 
     def content(self, cells: Floats) -> Floats:
         """Levels by where they first occur."""
@@ -291,7 +291,7 @@ class Categorical(Levels):
     def bounds(self, encoded: Encoded, cuts: Floats) -> None:
         """Cells are cones."""
 
-    def draw(self, leaves: Leaves, state_cuts: Floats, rng: np.random.Generator) -> None:
+    def draw(self, leaves: LeafCoordinates, state_cuts: Floats, rng: np.random.Generator) -> None:
         """Draw coordinates in turn, each given the others."""
         for k in range(self.width):
             bounds = self.cone(leaves.encoded.codes[:, 0], leaves.Z, k)
@@ -311,13 +311,13 @@ class Categorical(Levels):
         known = codes >= 0
         return np.where(known, low, -np.inf), np.where(known, high, np.inf)
 
-    def seen(self, cell: float, cuts: Floats, recorded: bool, independent: bool) -> Seen:
+    def seen(self, cell: float, cuts: Floats, recorded: bool, independent: bool) -> CellSays:
         """Utilities, or that their differences are positive."""
         level = int(cell)
         if independent:
-            return Seen(largest=(self.corners, level))
+            return CellSays(largest=(self.corners, level))
         gaps = self.corners[level] - self.corners
-        return Seen(inside=tuple((gap, 0.0, math.inf) for other, gap in enumerate(gaps) if other != level))
+        return CellSays(inside=tuple((gap, 0.0, math.inf) for other, gap in enumerate(gaps) if other != level))
 
     def expect(self, centre: Floats, deviation: Floats, cuts: Floats) -> Floats:
         """Probabilities of levels, (n, L)."""

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from coaltree._arrays import Floats
 from coaltree.errors import InputError
 from coaltree.frame import BOOLEAN, Column
-from coaltree.model.kinds.base import ColumnKind, Encoded, Seen
+from coaltree.model.kinds.base import CellSays, ColumnKind, Encoded
 
 # Knots of the map onto normal scores.
 MOST_KNOTS = 33
@@ -117,13 +117,13 @@ class Number(Read):
         """Back to the column's units."""
         return self.backward(latent[:, 0])
 
-    def seen(self, cell: float, cuts: Floats, recorded: bool, independent: bool) -> Seen:
+    def seen(self, cell: float, cuts: Floats, recorded: bool, independent: bool) -> CellSays:
         """A value, or an interval."""
         one = np.ones(1)
         if self.is_drawn or (recorded and self.cell):
             low, high = self.interval(np.array([cell]))
-            return Seen(inside=((one, float(low[0]), float(high[0])),))
-        return Seen(exact=((one, float(self.forward(cell))),))
+            return CellSays(inside=((one, float(low[0]), float(high[0])),))
+        return CellSays(exact=((one, float(self.forward(cell))),))
 
     def expect(self, centre: Floats, deviation: Floats, cuts: Floats) -> Floats:
         """Mean, (n, 1)."""
