@@ -5,7 +5,7 @@ import pytest
 
 from coaltree.inference.learning import chain as learn
 from coaltree.model.covariance import PooledWishart
-from coaltree.regression.links import LOGIT, PROBIT
+from coaltree.regression.families.binary import LOGIT, PROBIT
 from coaltree.regression.moves import coefficients
 from coaltree.regression.moves.coefficients import approximate, evaluate, hamiltonian, make_pilot
 from coaltree.regression.moves.hyperparameters import draw_hyper

@@ -17,7 +17,7 @@ from coaltree.model.columns import KINDS
 from coaltree.reading import split_names
 from coaltree.results.clustering import LABELS, MEANING, Clustering, cluster
 from coaltree.results.iris import MEANING as OF_DEMO
-from coaltree.results.iris import demo, describe
+from coaltree.results.iris import demo, describe_flowers
 
 app = typer.Typer(
     help="Bayesian hierarchical clustering with Kingman's coalescent.",
@@ -58,7 +58,7 @@ def _demo(
         summary = demo(out, n_particles=particles, random_state=seed, verbose=0 if quiet else 1)
     if quiet:
         return
-    for heading, table in describe(summary):
+    for heading, table in describe_flowers(summary):
         typer.secho(f"\n{heading}", bold=True)
         typer.echo(table)
     list_files(out, OF_DEMO)
