@@ -31,7 +31,7 @@ GUIDES = {
     "posterior.diagnostics": ("to_arviz",),
     "posterior.annotate": ("to_annotated_newick", "to_annotated_nexus"),
     "model.diffusion": ("node_posterior",),
-    "model.gp": ("Columns", "GaussianProcess"),
+    "model.gp": ("GaussianProcess", "OnColumns"),
     "regression.comparison": ("compare",),
     "regression.baselines": ("BASELINES",),
     "plots.records": ("plot_cost_curves",),

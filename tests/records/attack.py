@@ -141,6 +141,7 @@ def attack(folder):
     for place, (part, date, steps) in enumerate(parts):
         total = int(tables[steps][-1]["left"])
         solved += attack_labels(tables, part, date, total, least if place == 0 else 0, masked)
+        solved += attack_nested(tables, date)
         solved += attack_means(tables, part)
         solved += attack_calibration(tables, part)
     if (
@@ -223,6 +224,24 @@ def attack_thresholds(tables, first, second, total):
         ):
             cells = [row[f"labels{second}"], (both, both), row[f"censored{second}"]]
             solved += solved_parts(cells, total, f"{where}, {second}") if later[0] < later[1] else []
+    return solved
+
+
+NESTED = (("Unstable angina", "Coronary disease"),)
+
+
+def attack_nested(tables, date, nested=NESTED):
+    """Subjects with an outcome but not the part of it that is another, before a threshold and by its horizon's end."""
+    rows, solved = {r["outcome"]: r for r in tables["outcomes"]}, []
+    for part, whole in nested:
+        if part not in rows or whole not in rows:
+            continue
+        low, high = 0, 0
+        for what in ("had it before", "events"):  # an outcome happens before the threshold, or after it, or not
+            parts, wholes = (as_range(rows[name][f"{what}{date}"], 10**6) for name in (part, whole))
+            low, high = low + wholes[0] - parts[1], high + wholes[1] - parts[0]
+            left = range(max(low, 0), max(high, -1) + 1)
+            solved += [f"{part} and {whole}, {what}{date}"] if len(left) < MANY and told(left) else []
     return solved
 
 

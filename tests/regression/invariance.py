@@ -66,12 +66,12 @@ def begin(hyper, theta, likelihood, rng, prior=PRIOR, **settings):
     return chain
 
 
-def drift(kernel, n_outcomes, n_replicates, first_seed, family=PROBIT):
+def drift(kernel, n_outcomes, n_replicates, first_seed, family=PROBIT, make=simulate):
     """Z-scores of the mean change of every statistic; `kernel(hyper, theta, likelihood, rng)` returns a new state."""
     changes = []
     for replicate in range(n_replicates):
         rng = np.random.default_rng([seed(first_seed), replicate])
-        hyper, theta, likelihood = simulate(n_outcomes, rng, family)
+        hyper, theta, likelihood = make(n_outcomes, rng, family)
         before = statistics(hyper, theta, likelihood)
         changes.append(statistics(*kernel(hyper, theta, likelihood, rng), likelihood) - before)
     changes = np.array(changes)

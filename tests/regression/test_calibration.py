@@ -36,12 +36,12 @@ def quantities(state):
     )
 
 
-def ranks(n_replicates, n, n_outcomes, burn_in, thin, prior=PRIOR, flip=False):
+def ranks(n_replicates, n, n_outcomes, burn_in, thin, prior=PRIOR, flip=False, family=PROBIT, make=simulate):
     """Fractions of draws below the truth, (replicates, quantities), ties broken at random."""
     found = []
     for replicate in range(n_replicates):
         rng = np.random.default_rng([seed(40), replicate])
-        hyper, theta, likelihood = simulate(n_outcomes, rng, PROBIT, n)
+        hyper, theta, likelihood = make(n_outcomes, rng, family, n)
         if flip:
             signs_of(likelihood)[:, 0] *= -1
         truth = quantities((hyper, theta))

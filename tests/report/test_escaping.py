@@ -113,7 +113,7 @@ def clustering(labels):
             n_clusters=3,
             chosen_by=labels[1],
             trace={"variance": rng.normal(size=(2, 30))},
-            burn_in=5,
+            warmup=5,
             parameters={labels[3]: labels[4]},
             command=labels[0],
             scores={2: 0.5, 3: 0.7},

@@ -50,18 +50,19 @@ def _has(what: str) -> Any:
 class CoalescentRegression(BaseEstimator):  # type: ignore[misc]
     """Joint regression of P outcomes whose coefficient vectors are the leaves of a coalescent tree.
 
-    Outcomes are events, counts in a time at risk, or a mixture. Rare ones borrow strength from related ones, and every
-    internal node of the tree is a usable model of a composite outcome. Nothing needs tuning: the size of coefficients,
-    how far outcomes differ, which are related and whether one stands alone are learned. See `coaltree.regression.prior`
-    for the model.
+    Outcomes are events, counts in a time at risk, measurements, or a mixture. Rare ones borrow strength from related
+    ones, and every internal node of the tree is a usable model of a composite outcome. Nothing needs tuning: the size
+    of coefficients, how far outcomes differ, which are related and whether one stands alone are learned. See
+    `coaltree.regression.prior` for the model.
 
     Parameters
     ----------
-    family : {"probit", "logit", "poisson"}, or one of them per outcome
-        What outcomes are, given η = μ + xβ. "probit", "logit": 0 or 1, the probability of 1 is the normal or the
-        logistic distribution function at η. "poisson": counts, y ~ Poisson(exposure · exp(η)), also for times to an
-        event under censoring: y whether it was observed, exposure how long the subject was. One name for all outcomes;
-        or a sequence in the order of the columns of Y, or a mapping by their names.
+    family : str, or one per outcome
+        What outcomes are, given η = μ + xβ; `coaltree.regression.families` has all. "probit", "logit": 0 or 1, the
+        probability of 1 is the normal or the logistic distribution function at η. "poisson": counts,
+        y ~ Poisson(exposure · exp(η)), also for times to an event under censoring: y whether it was observed, exposure
+        how long the subject was. One name for all outcomes; or a sequence in the order of the columns of Y, or a
+        mapping by their names.
     n_iter, burn_in : int
         Iterations of every chain, and how many of them to drop.
     n_chains : int

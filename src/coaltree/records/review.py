@@ -25,6 +25,7 @@ from coaltree.records.privacy import (
     beside_earlier,
     is_small,
     label_numbers,
+    nearly_contained,
     outcome_digits,
     rounded,
     rounded_count,
@@ -33,6 +34,7 @@ from coaltree.records.privacy import (
     shown_count,
     shown_events,
     shown_parts,
+    without_prior,
 )
 from coaltree.regression import scores
 from coaltree.regression.comparison import LEVEL, Comparison
@@ -255,6 +257,10 @@ def shown_numbers(thresholds: Sequence[Labels]) -> list[list[LabelNumbers]]:
     found = [
         [label_numbers(y, prior) for y, prior in zip(labels.Y.T, labels.prior.T, strict=True)] for labels in thresholds
     ]
+    had = [ever for labels in thresholds for ever in (labels.prior, labels.prior | (labels.Y == 1.0))]
+    for j in set().union(*map(nearly_contained, had)):
+        for numbers in found:
+            numbers[j] = without_prior(numbers[j]) if isinstance(numbers[j].prior, int) else numbers[j]
     for labels, numbers in zip(thresholds[1:], found[1:], strict=True):
         if np.isin(labels.cohort.subject, thresholds[0].cohort.subject).any():
             numbers[:] = map(beside_earlier, found[0], numbers)

@@ -243,10 +243,9 @@ def fit_regression(
     Y : array-like (N, P)
         Outcomes, NaN where a label is missing. Outcomes that have nothing to explain, such as a single class, are named
         in a warning and predicted by their smoothed rate, (events + ½)/(labels + 1).
-    family : {"probit", "logit", "poisson"}, or one of them per outcome
-        What the outcomes are: 0 or 1, with the normal or the logistic distribution function as their link; or counts,
-        y ~ Poisson(exposure · exp(η)). One name for all, a sequence in the order of the columns of Y, or a mapping by
-        the names of the outcomes.
+    family : str, or one per outcome
+        What the outcomes are, a name in `coaltree.regression.families`: "probit", "logit", "poisson", …. One name for
+        all, a sequence in the order of the columns of Y, or a mapping by the names of the outcomes.
     sample_weight : array-like (N,) or (N, P), optional
         Case weights, of rows or of single labels: a weight of 2 counts a label twice, its exposure included.
     exposure : array-like (N,) or (N, P), optional

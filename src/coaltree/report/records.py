@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 CARD_LIMITS = (
     "Not for decisions about single patients without a validation of its own where it is to be used: apply it to local "
     "records with `coaltree records apply` and look at calibration and at the subgroups that matter there.",
-    "Codes that the training data did not have are not seen by the model, and outcomes are what their codes say: "
-    "coding habits differ between places and change with time.",
+    "The model ignores codes that the training data did not have, and knows outcomes by their codes alone: "
+    "habits of coding differ between places and change with time.",
 )
 
 

@@ -1,4 +1,14 @@
-"""Kinds of outcomes, one object each: `FAMILIES` has them by name."""
+r"""Kinds of outcomes, one object each: `FAMILIES` has them by name.
+
+Given η = μ + xβ,
+
+| family | outcomes |
+|---|---|
+| probit | 0 and 1, P(y = 1) = Φ(η), the normal distribution function |
+| logit | 0 and 1, P(y = 1) = 1/(1 + e^−η) |
+| poisson | counts in a time at risk e, y ~ Poisson(e exp(η)); events and times at risk of censored subjects |
+| normal | measurements, y ~ N(η, σ²) with an unknown σ² in each outcome |
+"""
 
 from __future__ import annotations
 
@@ -9,10 +19,11 @@ import numpy as np
 from coaltree.errors import InputError
 from coaltree.regression.families.base import Family
 from coaltree.regression.families.binary import LOGIT, PROBIT
+from coaltree.regression.families.normal import NORMAL
 from coaltree.regression.families.poisson import POISSON
 from coaltree.validation import check_choice
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (PROBIT, LOGIT, POISSON)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (PROBIT, LOGIT, POISSON, NORMAL)}
 
 Families = tuple[Family, ...]
 Chosen = str | Sequence[str] | Mapping[str, str]

@@ -40,6 +40,9 @@ class Family(ABC):
     with_events: bool = True  # a label says whether, or how often, an event happened
     pooled: bool = False  # log likelihoods of rows are not added up as they are, see `pool`
 
+    def __str__(self) -> str:
+        return self.name
+
     # ---- labels
 
     @abstractmethod

@@ -19,7 +19,8 @@ from coaltree._arrays import Bools, Floats
 from coaltree._compile import inline, kernel
 from coaltree.regression.families.base import Data, Family, Scale
 
-# A predictor above this counts as this in exp: such points have no likelihood to speak of, and numbers stay finite.
+# Above this the log likelihood goes on with the slope it has here: such points have no likelihood to speak of, and
+# numbers stay finite.
 HIGHEST = 50.0
 
 
@@ -49,7 +50,8 @@ def count_values_and_slopes(
     for i in range(n):
         for j in range(n_outcomes):
             weight, expected = weights[i, own * j], _expected(eta[i, j], exposure[i, j])
-            out_values[j] += weight * (counts[i, j] * eta[i, j] - expected)
+            beyond = eta[i, j] - HIGHEST if eta[i, j] > HIGHEST else 0.0
+            out_values[j] += weight * (counts[i, j] * eta[i, j] - expected * (1.0 + beyond))
             out[i, j] = weight * (counts[i, j] - expected)
 
 
