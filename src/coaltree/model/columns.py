@@ -9,8 +9,9 @@ r"""Models of columns: how the contents of a cell follow from latent coordinates
 | `binary` | 1 | whether z > 0 |
 | `ordinal` | 1 | the interval between cutpoints 0 = κ₁ < κ₂ < … that z lies in; L levels |
 | `categorical` | L − 1 | the largest of the L utilities V z, V the corners of a simplex |
+| `circular` | 2 | the direction of z |
 
-Observations of the last three do not change if z and its cutpoints are multiplied by a number, so their coordinates
+Observations of the last four do not change if z and its cutpoints are multiplied by a number, so their coordinates
 have variance 1 per unit of time: `unit` columns. The others have a scale, and their variance is learned. The root of a
 tree has a flat prior, so locations are free and the first cutpoint is 0; gaps between cutpoints are exponential
 with mean 4/L. Latent coordinates have leaf noise like all others. Each kind is a class of `coaltree.model.kinds`; here
