@@ -94,6 +94,45 @@ def test_allowed_imports_are_allowed(path, code):
     assert not violations(path, code)
 
 
+# ---- medical records use the rest by names that are not private
+
+RECORDS = "records"
+
+
+def private_names(path, code):
+    """Names with an underscore that a module of records takes from the rest, by import or from an imported module."""
+    found, modules = [], set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            modules |= {alias.asname or alias.name for alias in node.names if alias.name.split(".")[0] == "coaltree"}
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "coaltree":
+            inside = (node.module or "").split(".")[1:2] == [RECORDS]
+            modules |= set() if inside else {alias.asname or alias.name for alias in node.names}
+            found += [alias.name for alias in node.names if alias.name.startswith("_") and not inside]
+    found += [
+        node.attr
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__")
+        if isinstance(node.value, ast.Name) and node.value.id in modules
+    ]
+    return [f"{path}: {name}" for name in found if name != "__version__"]
+
+
+def test_records_use_public_names_of_the_rest():
+    assert not [
+        name for path, code in MODULES.items() if path.startswith(f"{RECORDS}/") for name in private_names(path, code)
+    ]
+
+
+def test_private_names_are_seen():
+    assert private_names("records/x.py", "from coaltree.regression.penalised import _path")
+    assert private_names("records/x.py", "from coaltree.regression import scores\nscores._area(1)")
+    assert not private_names(
+        "records/x.py", "from coaltree._version import __version__\nfrom coaltree.rows import Rows"
+    )
+    assert not private_names("records/x.py", "from coaltree.records.engine import _query")
+
+
 def test_every_folder_is_a_stage():
     assert {path.split("/")[0] for path in MODULES if "/" in path} <= set(STAGES)
 

@@ -27,7 +27,7 @@ NAMES = {
     "sizes.COLUMNS_CHECKED": _NOTES,
     "sizes.ROWS_CHECKED": _NOTES,
     "estimators.inputs.FEWEST_FOR_TIES": _NOTES,
-    "estimators.probit.len(classes) > 5": _NOTES,
+    "estimators.regression.len(classes) > 5": _NOTES,
     "inference.effort.MOST_MOVES": _EFFORT,
     "inference.effort.FEWEST_ITERATIONS": _EFFORT,
     "inference.effort.MOST_ITERATIONS": _EFFORT,

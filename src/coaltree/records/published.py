@@ -15,7 +15,7 @@ CONFIG = "config.toml"
 _PARTS = ("cross-validation", "temporal", EXTERNAL)
 _TABLES = (
     *("attrition", "attrition-1", "attrition-2", "outcomes", "factors", "auc", "nodes", "cost", "table-one"),
-    *("subgroups", "drivers"),
+    *("subgroups", "drivers", "node-models"),
     *(f"{kind}-{part}" for kind in ("scores", "summary", "calibration", "differences") for part in _PARTS),
 )
 _FIGURES = (
