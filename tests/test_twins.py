@@ -37,8 +37,9 @@ TWINS = {
     "point._assemble": "point.best_trees",
     "penalised.descend": "regression.fit_coefficients",
     "prior._assemble": "probit.log_prior",
-    "poisson.count_slopes": "counts.values_and_slopes",
-    "poisson.count_values_and_slopes": "counts.values_and_slopes",
+    "normal.residuals": "families.values_and_slopes_of_measurements",
+    "poisson.count_slopes": "families.values_and_slopes_of_counts",
+    "poisson.count_values_and_slopes": "families.values_and_slopes_of_counts",
     "scores.auroc_of_resamples": "regression.auroc",
 }
 # By file.
