@@ -13,6 +13,7 @@ STAGES = (
     "model",
     "posterior",
     "inference",
+    "places",
     "regression",
     "records",
     "estimators",
@@ -96,6 +97,28 @@ def test_allowed_imports_are_allowed(path, code):
 
 def test_every_folder_is_a_stage():
     assert {path.split("/")[0] for path in MODULES if "/" in path} <= set(STAGES)
+
+
+def between(one, two):
+    """Modules of one part of the source that import from another, either way."""
+    for here, there in ((one, two), (two, one)):
+        for path, code in MODULES.items():
+            module = path.removesuffix(".py").replace("/", ".")
+            if is_in(module, here):
+                yield from (f"{module}: {name}" for name in imports(code) if is_in(name, f"coaltree.{there}"))
+
+
+def is_in(module, part):
+    return f"{module}.".startswith(f"{part}.")
+
+
+def test_learning_and_predicting_do_not_import_each_other():
+    """What both need is below both: mutable trees and densities along edges, draws and what is said of them."""
+    assert not list(between("inference.learning", "places"))
+    # The learner is below what is imported by it, and what puts the two together imports both.
+    assert list(between("inference.learning", "inference.moves"))
+    assert list(between("estimators", "places"))
+    assert list(between("estimators", "inference.learning"))
 
 
 def test_files_are_short():

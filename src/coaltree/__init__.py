@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from coaltree import metrics, model
 from coaltree._version import __version__
 from coaltree.errors import CoaltreeError
+from coaltree.estimators.learn import learn_posterior
 from coaltree.inference.greedy.build import greedy_tree
-from coaltree.inference.learning.learn import learn_posterior
 from coaltree.inference.moves.refine import refine
 from coaltree.inference.smc.sampling import sample_posterior
 from coaltree.model.coalescent import log_prior, sample_tree

@@ -9,11 +9,11 @@ from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
+from coaltree.estimators.learn import candidates, pilot_effort
 from coaltree.inference.effort import Effort
 from coaltree.inference.learning import chain as learn
 from coaltree.inference.learning import start
 from coaltree.inference.learning.chain import Chain, Settings, Unknowns
-from coaltree.inference.learning.learn import candidates, pilot_effort
 from coaltree.inference.learning.working import Working
 from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, ShrunkWishart, Spherical
 from coaltree.model.diffusion import log_likelihood

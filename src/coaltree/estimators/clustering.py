@@ -16,17 +16,17 @@ from coaltree._compile import compiling_aloud
 from coaltree.errors import InputError
 from coaltree.estimators import files, inputs, mixed
 from coaltree.estimators.distances import EUCLIDEAN, is_precomputed
+from coaltree.estimators.learn import learn_posterior
 from coaltree.frame import as_frame
 from coaltree.inference.greedy.build import greedy_tree
-from coaltree.inference.learning.learn import learn_posterior
-from coaltree.inference.predictive import mixed as mixed_rows
-from coaltree.inference.predictive import predict
-from coaltree.inference.predictive.locate import Given
-from coaltree.inference.predictive.loo import LeaveOneOut, leave_one_out
-from coaltree.inference.predictive.predict import Attachment, Fit
 from coaltree.inference.smc.sampling import leaf_names, sample_posterior
 from coaltree.model.diffusion import whiten
+from coaltree.places import predict
+from coaltree.places.leave_one_out import leave_one_out, leave_one_out_mixed
+from coaltree.places.locate import Given
+from coaltree.places.predict import Attachment, Fit
 from coaltree.posterior.hierarchy import Hierarchy, make_hierarchy
+from coaltree.posterior.left_out import LeaveOneOut
 from coaltree.posterior.partition import cluster_probability, score_clusters
 from coaltree.posterior.splits import Apart
 from coaltree.validation import check_count
@@ -362,7 +362,7 @@ class CoalescentClustering(
         power = self.effective_columns_ / self.completed_.shape[1]
         if self.mixed_ is not None:
             draws = (self.posterior_, self.completed_, self.covariances_, self.leaf_noises_, self.tails_)
-            return mixed_rows.leave_one_out(self.mixed_, *draws, power)
+            return leave_one_out_mixed(self.mixed_, *draws, power)
         seen = np.where(np.reshape(self.incomplete_, (-1, 1)), np.nan, self.completed_)
         return leave_one_out(self.posterior_, seen, self.covariances_, self.leaf_noises_, self.tails_, power)
 

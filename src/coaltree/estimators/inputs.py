@@ -20,8 +20,8 @@ from coaltree.estimators.distances import (
     is_precomputed,
     square_matrix,
 )
+from coaltree.estimators.learn import LEARN, collinear
 from coaltree.frame import listed
-from coaltree.inference.learning.learn import LEARN, collinear
 from coaltree.inference.learning.working import rounding_variance
 from coaltree.inference.moves.row_noise import FAR
 from coaltree.inference.neighbors import nearest

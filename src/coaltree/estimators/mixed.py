@@ -11,9 +11,11 @@ from coaltree._arrays import Floats
 from coaltree.errors import InputError
 from coaltree.estimators.distances import EUCLIDEAN
 from coaltree.frame import Frame, as_frame, is_mixed
-from coaltree.inference.predictive.mixed import Mixed, NewRows
 from coaltree.model.columns import CONTINUOUS, UNIT, ColumnModel, Columns
 from coaltree.model.guess import AUTO, SCALES, STANDARD, Guessed, guess_columns
+from coaltree.places.gaps import fill_gaps
+from coaltree.places.mixed import NewRows
+from coaltree.posterior.mixed import Mixed
 from coaltree.posterior.splits import MOST_DRAWS, Apart, set_apart
 from coaltree.validation import check_choice
 
@@ -107,7 +109,7 @@ def imputed(model: Any, X: Any = None) -> tuple[Any, dict[str, Any]]:
     """Return the fitted table, or new rows X, with gaps filled, and {column: probabilities of levels} for the gaps."""
     mixed, rows = model.mixed_, None if X is None else new_rows(model, X)
     draws = (model.posterior_, model.covariances_, model.leaf_noises_)
-    cells, probability = mixed.impute(*draws) if rows is None else rows.impute()
+    cells, probability = fill_gaps(mixed, *draws) if rows is None else rows.impute()
     before, like = (mixed.values, Frame((), len(cells), model.tree_.names)) if rows is None else (rows.cells, X)
     return _with_shares(mixed.columns, before, cells, probability, like)
 

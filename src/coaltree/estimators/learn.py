@@ -28,17 +28,16 @@ from coaltree.inference.learning.latent import Augmentation
 from coaltree.inference.learning.working import ALL, check_effective_columns, with_room, work_with
 from coaltree.inference.moves import row_noise
 from coaltree.inference.moves.walk import FREE_COLUMNS
-from coaltree.inference.predictive import loo
-from coaltree.inference.predictive import mixed as mixed_loo
-from coaltree.inference.predictive.loo import Compared, LeaveOneOut, compare
-from coaltree.inference.predictive.mixed import Mixed, as_mixed, sparing
 from coaltree.inference.smc.sampling import leaf_names
 from coaltree.model.columns import Columns
 from coaltree.model.covariance import CovarianceFamily, Diagonal, Fixed, HuangWand, ShrunkWishart, as_family
 from coaltree.model.family import State
 from coaltree.model.unit import unit_family
+from coaltree.places.leave_one_out import leave_one_out, leave_one_out_mixed
 from coaltree.posterior.convergence import MIXED, NUMBERS, Convergence, diagnose
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.left_out import Compared, LeaveOneOut, compare
+from coaltree.posterior.mixed import Mixed, as_mixed, sparing
 from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.validation import check_choice, check_count, check_data, check_leaf_noise
 
@@ -157,9 +156,9 @@ class LearnedPosterior(NamedTuple):
         """Log density of rows, complete ones if all are numbers, given the others."""
         if self.mixed is not None:
             draws = (self.posterior, self.completed, self.covariances, self.leaf_noises, self.tails)
-            return mixed_loo.leave_one_out(self.mixed, *draws, self.power)
+            return leave_one_out_mixed(self.mixed, *draws, self.power)
         seen = np.where(self.completed_sd > 0.0, np.nan, self.completed)
-        return loo.leave_one_out(self.posterior, seen, self.covariances, self.leaf_noises, self.tails, self.power)
+        return leave_one_out(self.posterior, seen, self.covariances, self.leaf_noises, self.tails, self.power)
 
 
 def learn_posterior(
@@ -335,7 +334,7 @@ def _learn(
     how = how.given(covariance)
     X_array, method, neighbors = how.X, how.method, how.neighbors
     n, d = X_array.shape
-    latent = None if how.mixed is None else how.mixed.augmentation()
+    latent = None if how.mixed is None else _augmentation(how.mixed)
     family = as_family(covariance, how.coordinates, d) if latent is None else unit_family(covariance, latent.unit)
     learn_noise = isinstance(leaf_noise, str) and leaf_noise in (LEARN, ROBUST)
     own_noise = learn_noise and leaf_noise == ROBUST
@@ -387,8 +386,22 @@ def _learn(
 
         told += [(message, ConvergenceWarning) for message in learned.convergence.warnings]
     if how.mixed is not None:
-        learned = learned._replace(mixed=how.mixed.with_draws(kept.draws[-len(learned.posterior) :], chains[-1]))
+        learned = learned._replace(mixed=_with_latent(how.mixed, kept.draws[-len(learned.posterior) :], chains[-1]))
     return learned, told
+
+
+def _augmentation(mixed: Mixed) -> Augmentation | None:
+    """Return what a chain needs; None if the table is one of numbers, with or without gaps."""
+    return Augmentation(mixed.columns, mixed.encoded) if mixed.columns.is_latent else None
+
+
+def _with_latent(mixed: Mixed, draws: list[learn.Draw], last: Chain) -> Mixed:
+    """Return a mixed table with what is latent in the posterior's trees; `last` is the chain that made the last."""
+    if not np.isnan(mixed.encoded.X).any():
+        return mixed
+    if all(draw.latent is None or draw.cuts is None for draw in draws):  # a greedy tree, whose own draw was not kept
+        draws = [*draws[:-1], last.draw()]
+    return mixed.with_draws([draw.latent for draw in draws], [draw.cuts for draw in draws])
 
 
 def _pilot_seed(random_state: RandomState) -> RandomState:
