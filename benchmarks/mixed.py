@@ -31,7 +31,6 @@ from coaltree.estimators import clustering
 from coaltree.frame import CATEGORY, NUMBER, Column, Frame
 from coaltree.model.columns import UNIT
 from coaltree.model.guess import guess_columns
-from coaltree.places.gaps import expect
 
 SETS = ("heart.c", "credit.a", "zoo", "vote", "lymph", "autos", "colic", "soybean", "cmc")
 # Tables to make choices on, at most MOST_ROWS of their rows; the nine above only show what came of these.
@@ -470,7 +469,7 @@ def filled_by_tree(holes: Frame, covariance: str | None) -> np.ndarray:
     model = ct.CoalescentClustering(covariance=covariance, n_clusters=2, columns=guessed, random_state=0, **SHORT).fit(
         holes
     )
-    expected = expect(model.mixed_, model.posterior_, model.covariances_, model.leaf_noises_)
+    expected = model.mixed_.expect()
     out = holes.matrix()
     for k, each in expected.items():
         own = guessed.columns.models[k]

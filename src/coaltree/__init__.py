@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from coaltree.estimators.cluster import cluster
     from coaltree.estimators.clustering import CoalescentClustering
     from coaltree.estimators.probit import CoalescentProbit
+    from coaltree.estimators.regression import CoalescentRegression
 
 __all__ = [
     "CoalescentClustering",
     "CoalescentProbit",
+    "CoalescentRegression",
     "CoaltreeError",
     "Tree",
     "TreePosterior",
@@ -54,6 +56,7 @@ __all__ = [
 _LATER = {
     "CoalescentClustering": "coaltree.estimators.clustering",
     "CoalescentProbit": "coaltree.estimators.probit",
+    "CoalescentRegression": "coaltree.estimators.regression",
     "cluster": "coaltree.estimators.cluster",
     "results": "coaltree.results",
 }

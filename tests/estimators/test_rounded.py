@@ -6,8 +6,9 @@ import pytest
 import coaltree as ct
 from coaltree.frame import as_frame
 from coaltree.model.guess import FINE, guess_columns
+from coaltree.model.tables import make_table
+from coaltree.places.gaps import Mixed
 from coaltree.places.leave_one_out import leave_one_out, leave_one_out_mixed
-from coaltree.posterior.mixed import as_mixed
 
 pandas = pytest.importorskip("pandas")
 
@@ -66,7 +67,7 @@ def test_other_covariances_have_cells():
     table.iloc[1] = table.iloc[0]
     model = ct.CoalescentClustering(covariance="diagonal", columns=NAMED, n_clusters=2, **QUICK).fit(table)
     assert [(each.kind, each.exact) for each in model.columns_.models] == [("rounded", False)] * 4
-    assert model.mixed_.latent.shape == (20, 120)
+    assert model.draws_.entries.shape == (20, 120)
     assert model.effective_columns_ == 4.0
     assert model.leaf_noise_[0] > 1e-6
 
@@ -92,9 +93,9 @@ def test_leave_one_out_has_the_weights_of_the_chain(power):
     rng = np.random.default_rng(0)
     X = ct.sample_data(ct.sample_tree(40, random_state=rng), 3, leaf_noise=0.1, random_state=rng)
     learned = ct.learn_posterior(X, n_draws=60, warmup=40)
-    plain = leave_one_out(learned.posterior, X, learned.covariances, learned.leaf_noises, None, power)
-    mixed = as_mixed(X, guess_columns(as_frame(X), scale="none"))
-    draws = (learned.posterior, X, learned.covariances, learned.leaf_noises, None)
+    plain = leave_one_out(learned.posterior, X, learned.draws, power)
+    mixed = Mixed.of(make_table(X, guess_columns(as_frame(X), scale="none")), learned.draws)
+    draws = (learned.posterior, X)
     found = leave_one_out_mixed(mixed, *draws, power)
     np.testing.assert_allclose(found.log_density, plain.log_density, atol=0.02)
     other = leave_one_out_mixed(mixed, *draws, 1.4 - power)

@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 
 import coaltree as ct
 from coaltree.estimators import learn
-from coaltree.inference.moves.row_noise import Tails
+from coaltree.model.noise import RobustNoise
 from coaltree.places import leave_one_out, predict
 from coaltree.places.host import make_host
 from coaltree.places.leave_one_out import log_densities
@@ -19,7 +19,7 @@ from coaltree.posterior import left_out
 from coaltree.posterior.left_out import LeaveOneOut, compare, describe, stack
 from tests.reference.places import log_densities as log_densities_of
 from tests.reference.places import without
-from tests.reference.posteriors import make_posterior
+from tests.reference.posteriors import make_draws, make_posterior
 from tests.seeds import seed
 
 
@@ -65,12 +65,12 @@ def test_leaves_of_larger_trees(n, d, noise):
 def test_noise_of_its_own_is_summed_out():
     """Against quadrature over the quantiles of the multiplier."""
     rng = np.random.default_rng(seed(3))
-    tree, tails = ct.sample_tree(8, random_state=rng), Tails(0.1, 3.0)
+    tree, tails = ct.sample_tree(8, random_state=rng), RobustNoise(0.1, 3.0)
     noise = np.full(8, 0.1)
     X = ct.sample_data(tree, 2, leaf_noise=noise, random_state=rng)
     X[0] += 3.0
     host = make_host(tree, X, noise)
-    found = log_densities(host, np.arange(2), leave_one_out.noise_grid(tails, 50.0, 2))
+    found = log_densities(host, np.arange(2), tails.grid(np.array([50.0]), tails.tails, 2))
     quantile = (np.arange(4000) + 0.5) / 4000
     w = stats.invgamma(1.5, scale=1.5).ppf(quantile)
     each = np.empty((4000, 2))
@@ -231,4 +231,6 @@ def test_two_complete_rows_are_needed():
     X[0] = 1.0
     tree = ct.sample_tree(4, random_state=0)
     with pytest.raises(ValueError, match="two rows"):
-        leave_one_out.leave_one_out(make_posterior([tree], [1.0]), X, np.ones((1, 2)), np.full((1, 4), 0.1))
+        leave_one_out.leave_one_out(
+            make_posterior([tree], [1.0]), X, make_draws([tree], np.ones((1, 2)), np.full(4, 0.1))
+        )

@@ -11,7 +11,7 @@ from coaltree.model.columns import ColumnModel, Columns
 from coaltree.model.factorisations import root_of
 from coaltree.model.truncated import largest_probabilities
 from coaltree.places import leave_one_out
-from coaltree.places.cells import observe
+from coaltree.places.cells import observe_cells
 from coaltree.places.host import make_host
 from coaltree.places.rows import locate_row, see
 from coaltree.posterior import left_out
@@ -72,7 +72,7 @@ def test_density_by_columns_is_that_of_all_together():
 
     def density(phi, stream):
         root = root_of(phi)
-        row = see(observe(columns, cells, cuts, phi), root, stream)
+        row = see(observe_cells(columns, cells, cuts, phi), root, stream)
         return locate_row(make_host(tree, root.whiten(Z), noise), row, 0.1).log_density[0]
 
     exact = density(phi, streams[0])

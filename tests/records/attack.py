@@ -139,6 +139,7 @@ def attack(folder):
     for place, (part, date, steps) in enumerate(parts):
         total = int(tables[steps][-1]["left"])
         solved += attack_labels(tables, part, date, total, least if place == 0 else 0)
+        solved += attack_nested(tables, date)
         solved += attack_means(tables, part)
         solved += attack_calibration(tables, part)
     if (
@@ -219,6 +220,24 @@ def attack_thresholds(tables, first, second, total):
         ):
             cells = [row[f"labels{second}"], (both, both), row[f"censored{second}"]]
             solved += solved_parts(cells, total, f"{where}, {second}") if later[0] < later[1] else []
+    return solved
+
+
+NESTED = (("Unstable angina", "Coronary disease"),)
+
+
+def attack_nested(tables, date, nested=NESTED):
+    """Subjects with an outcome but not the part of it that is another, before a threshold and by its horizon's end."""
+    rows, solved = {r["outcome"]: r for r in tables["outcomes"]}, []
+    for part, whole in nested:
+        if part not in rows or whole not in rows:
+            continue
+        low, high = 0, 0
+        for what in ("had it before", "events"):  # an outcome happens before the threshold, or after it, or not
+            parts, wholes = (as_range(rows[name][f"{what}{date}"], 10**6) for name in (part, whole))
+            low, high = low + wholes[0] - parts[1], high + wholes[1] - parts[0]
+            left = range(max(low, 0), max(high, -1) + 1)
+            solved += [f"{part} and {whole}, {what}{date}"] if len(left) < MANY and told(left) else []
     return solved
 
 
@@ -355,11 +374,12 @@ def attack_units(rows, outcomes, regressors, coef, scale, n):
         j, k = list(outcomes).index(row["outcome"]), list(regressors).index(row["regressor"])
         half = 0.5 * 10.0 ** -digits_of(str(row["coefficient"]))
         ratios = sorted((float(row["coefficient"]) + end) / coef[j, k] for end in (-half, half))
-        if k >= len(scale) or ratios[0] <= 1.0 <= ratios[1]:
+        if ratios[0] <= 1.0 <= ratios[1]:
             continue
+        unit = scale[k] if k < len(scale) else 1.0  # single codes beside factors have the units of their counts
         m = np.arange(n + 1)
         spread = np.sqrt(m / n * (1 - m / n))
-        fewer = np.minimum(m, n - m)[(spread >= ratios[0] * scale[k]) & (spread <= ratios[1] * scale[k])]
+        fewer = np.minimum(m, n - m)[(spread >= ratios[0] * unit) & (spread <= ratios[1] * unit)]
         solved += [f"drivers, {row['regressor']}: with or without the code"] if len(fewer) and told(fewer) else []
     return solved
 

@@ -10,46 +10,36 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from coaltree import sizes
 from coaltree._arrays import Floats
-from coaltree._version import __version__
 from coaltree.errors import InputError
 from coaltree.inference.effort import Effort, settle, suits_full_covariance
-from coaltree.inference.learning import chain as learn
-from coaltree.inference.learning import running
-from coaltree.inference.learning.chain import AUTO, GREEDY, Chain
-from coaltree.inference.learning.checkpoint import Checkpoint
-from coaltree.inference.learning.latent import Augmentation
-from coaltree.inference.learning.working import ALL, check_effective_columns, with_room, work_with
-from coaltree.inference.moves import row_noise
-from coaltree.inference.moves.walk import FREE_COLUMNS
+from coaltree.inference.learning.chain import AUTO, GREEDY
+from coaltree.inference.learning.learn import Learned, LearningTask, label_of, learn
+from coaltree.inference.learning.working import ALL, check_effective_columns
 from coaltree.inference.smc.sampling import leaf_names
 from coaltree.model.columns import Columns
-from coaltree.model.covariance import CovarianceFamily, Diagonal, Fixed, HuangWand, ShrunkWishart, as_family
-from coaltree.model.family import State
-from coaltree.model.unit import unit_family
+from coaltree.model.noise import LEARN, ROBUST
+from coaltree.model.tables import MixedTable, PlainTable, make_table
+from coaltree.places.gaps import Mixed
 from coaltree.places.leave_one_out import leave_one_out, leave_one_out_mixed
-from coaltree.posterior.convergence import MIXED, NUMBERS, Convergence, diagnose
+from coaltree.posterior.draws import Draws
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.left_out import Compared, LeaveOneOut, compare
-from coaltree.posterior.mixed import Mixed, as_mixed, sparing
-from coaltree.randomness import RandomState, as_generator, seed_of
-from coaltree.validation import check_choice, check_count, check_data, check_leaf_noise
+from coaltree.randomness import RandomState
+from coaltree.validation import check_choice, check_count
 
-LEARN, ROBUST = "learn", "robust"
 # A short chain has this share of the iterations of a long one, and at least this many; half of them are warm-up.
 PILOT_SHARE, FEWEST_ITERATIONS = 0.25, 100
 # One chain is enough if it gives this many draws: what is compared is density, not agreement.
 FEWEST_OF_ONE_CHAIN = 50
-# A full matrix needs this many rows per column to be worth trying; more columns than this are too many for factors.
-ROWS_PER_COLUMN, MOST_COLUMNS = 1.5, 400
-# An iteration takes time n D² where coordinates are latent and the matrix is full.
-MOST_LATENT = 60
 
 
 def is_auto(value: Any) -> bool:
@@ -72,9 +62,9 @@ def candidates(X: Floats) -> tuple[str, ...]:
         return ("spherical",)
     names = ["spherical", "diagonal"]
     complete = X[~np.isnan(X).any(axis=1)]
-    if len(complete) >= ROWS_PER_COLUMN * d and not collinear(complete):
+    if len(complete) >= sizes.ROWS_PER_COLUMN * d and not collinear(complete):
         names.append("wishart")
-    if 3 <= d <= MOST_COLUMNS:
+    if 3 <= d <= sizes.COLUMNS_FOR_FACTORS:
         names.append("factors")
     return tuple(names)
 
@@ -83,9 +73,14 @@ def candidates_of(columns: Columns, n: int) -> tuple[str, ...]:
     """Covariances that suit a mixed table of n rows: a scale for each column that has one, and all correlations."""
     n_scaled = int(np.count_nonzero(~columns.unit))
     names = ["spherical", *(["diagonal"] if n_scaled > 1 else [])]
-    if columns.d > 1 and n >= ROWS_PER_COLUMN * columns.d and columns.d <= MOST_LATENT:
+    if columns.d > 1 and n >= sizes.ROWS_PER_COLUMN * columns.d and columns.d <= sizes.LATENT_FOR_FULL:
         names.append("wishart")
     return tuple(names)
+
+
+def suited(table: PlainTable | MixedTable) -> tuple[str, ...]:
+    """Covariances that suit a table."""
+    return candidates_of(table.columns, len(table.X)) if isinstance(table, MixedTable) else candidates(table.X)
 
 
 def collinear(X: Floats) -> bool:
@@ -104,61 +99,37 @@ def choose(
     """
     names = suited if is_auto(covariance) else (covariance,)
     noise = LEARN if is_auto(leaf_noise) else leaf_noise
-    fits = {_label(name): try_out(name, noise) for name in names}
-    best = max(names, key=lambda name: fits[_label(name)].elpd)
+    fits = {label_of(name): try_out(name, noise) for name in names}
+    best = max(names, key=lambda name: fits[label_of(name)].elpd)
     if is_auto(leaf_noise):
-        plain = fits[_label(best)]
-        robust = fits[f"{_label(best)}, {ROBUST}"] = try_out(best, ROBUST)
+        plain = fits[label_of(best)]
+        robust = fits[f"{label_of(best)}, {ROBUST}"] = try_out(best, ROBUST)
         if robust.elpd > plain.elpd:
             noise = ROBUST
     return best, noise, compare(fits)
 
 
-def _label(covariance: Any) -> str:
-    return covariance if isinstance(covariance, str) else "as given"
-
-
-class LearnedPosterior(NamedTuple):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LearnedPosterior(Learned):
     """What was learned, and the trees it was learned with."""
 
-    posterior: TreePosterior  # draws of the first chain, of the second, …
-    middle: State  # a central value of the draws of Φ
-    leaf_noise: Floats  # (n,), medians
-    # The draw that goes with each tree; a single one if all have the same. (M, d), the variances, if Φ is diagonal.
-    covariances: Floats  # (M, d, d)
-    leaf_noises: Floats  # (M, n)
-    trace: dict[str, Floats]  # (n_chains, iterations, …), warm-up included
-    warmup: int
-    completed: Floats  # (n, d): X, missing entries replaced by their posterior means
-    completed_sd: Floats  # (n, d): posterior standard deviation of those, 0 elsewhere
-    convergence: Convergence | None  # None for a greedy tree
-    finished: bool  # False if Ctrl-C ended it early
-    # (M,): the noise of a new row that goes with each tree, drawn from its distribution; None if all rows share one
-    new_noises: Floats | None = None
-    surprise: Floats | None = None  # (n,): probability of a row that fits as badly; None likewise
-    tails: Floats | None = None  # (M, 2): s₀ and ν of each draw; None likewise
     compared: dict[str, Compared] | None = None  # what was compared, the best first; None if nothing was to choose
-    # For a mixed table; `completed` and everything above then refer to its latent coordinates.
+    # For a mixed table; `completed` and everything else then refer to its latent coordinates.
     mixed: Mixed | None = None
-    effective_columns: float = math.nan  # how many independent columns the table counted for
-
-    @property
-    def power(self) -> float:
-        """To which the likelihood was raised."""
-        return float(self.effective_columns / self.completed.shape[1])
-
-    @property
-    def covariance(self) -> Floats:
-        """A central value of the draws of Φ, (d, d)."""
-        return self.middle.matrix()
 
     def leave_one_out(self) -> LeaveOneOut:
         """Log density of rows, complete ones if all are numbers, given the others."""
-        if self.mixed is not None:
-            draws = (self.posterior, self.completed, self.covariances, self.leaf_noises, self.tails)
-            return leave_one_out_mixed(self.mixed, *draws, self.power)
         seen = np.where(self.completed_sd > 0.0, np.nan, self.completed)
-        return leave_one_out(self.posterior, seen, self.covariances, self.leaf_noises, self.tails, self.power)
+        return left_out(self.mixed, self.posterior, self.draws, self.completed, seen, self.power)
+
+
+def left_out(
+    mixed: Mixed | None, posterior: TreePosterior, draws: Draws, completed: Floats, seen: Floats, power: float
+) -> LeaveOneOut:
+    """Leave-one-out densities of rows of a table, `completed`; of one of numbers, by what was `seen` of it."""
+    if mixed is None:
+        return leave_one_out(posterior, seen, draws, power)
+    return leave_one_out_mixed(mixed, posterior, completed, power)
 
 
 def learn_posterior(
@@ -253,8 +224,7 @@ def learn_posterior(
     >>> bool(learned.covariance[0, 0] > 100), len(learned.posterior)
     (True, 40)
     """
-    mixed = None if columns is None else as_mixed(X, columns)
-    X_array = check_data(X, missing=True) if mixed is None else mixed.encoded.X
+    table = make_table(X, columns)
     check_choice(method, "method", (AUTO, GREEDY))
     for name, value, least in (
         ("n_draws", n_draws, 1),
@@ -265,23 +235,23 @@ def learn_posterior(
         if value is not None:
             check_count(value, name, at_least=least)
     if neighbors is not None:
-        neighbors = _check_neighbors(neighbors, method, X_array)
+        neighbors = _check_neighbors(neighbors, method, table.X)
     names = leaf_names(X) if names is None else tuple(names)
-    effective = check_effective_columns(effective_columns, X_array.shape[1])
-    if method == GREEDY or (mixed is not None and mixed.columns.is_latent):
+    effective = check_effective_columns(effective_columns, table.X.shape[1])
+    if method == GREEDY or table.is_latent:
         effective = ALL
     if covariance is None:
-        covariance = "spherical" if mixed is None else mixed.columns.usual_covariance
+        covariance = table.usual_covariance
         if (
             covariance == "spherical"
             and effective == AUTO
-            and suits_full_covariance(X_array)
-            and not collinear(X_array)
+            and suits_full_covariance(table.X)
+            and not collinear(table.X)
         ):
             covariance = "shrunk"
-    how = _How(X_array, coordinates, method, n_jobs, neighbors, mixed, effective)
-    slow = X_array.shape[1] > FREE_COLUMNS or (mixed is not None and mixed.columns.is_latent)
-    effort = settle(len(X_array), warmup, n_draws, n_chains, thin, method == GREEDY, slow)
+    task = LearningTask(table, coordinates, method, n_jobs, neighbors, effective)
+    slow = table.X.shape[1] > sizes.FREE_COLUMNS or table.is_latent
+    effort = settle(len(table.X), warmup, n_draws, n_chains, thin, method == GREEDY, slow)
     compared = None
     if is_auto(covariance) or is_auto(leaf_noise):
         if method == GREEDY:
@@ -289,148 +259,26 @@ def learn_posterior(
         pilot = pilot_effort(effort)
 
         def try_out(covariance: Any, leaf_noise: Any) -> LeaveOneOut:
-            short, _ = _learn(how, covariance, leaf_noise, pilot, _pilot_seed(random_state), None, progress, None)
-            return short.leave_one_out()
+            short, _ = learn(task, covariance, leaf_noise, pilot, _pilot_seed(random_state), None, progress, None)
+            return _with_table(short).leave_one_out()
 
-        suited = candidates(X_array) if mixed is None else candidates_of(mixed.columns, len(X_array))
-        covariance, leaf_noise, compared = choose(suited, covariance, leaf_noise, try_out)
-    learned, told = _learn(how, covariance, leaf_noise, effort, random_state, names, progress, checkpoint)
+        covariance, leaf_noise, compared = choose(suited(table), covariance, leaf_noise, try_out)
+    learned, told = learn(task, covariance, leaf_noise, effort, random_state, names, progress, checkpoint)
     for message, category in told:
         warnings.warn(message, category, stacklevel=2)
-    return learned._replace(compared=compared)
+    return _with_table(learned, compared)
 
 
-class _How(NamedTuple):
-    """What the chains of a comparison have in common."""
-
-    X: Floats
-    coordinates: Any
-    method: str
-    n_jobs: int | None
-    neighbors: int | None
-    mixed: Mixed | None
-    effective_columns: str | float
-
-    def given(self, covariance: Any) -> _How:
-        """Return how to run with a covariance: only with these is noise bounded by rounding."""
-        if self.mixed is None or (isinstance(covariance, str) and covariance in ("spherical", "shrunk")):
-            return self
-        mixed = self.mixed.in_cells()
-        counted = ALL if mixed.columns.is_latent else self.effective_columns
-        return self._replace(X=mixed.encoded.X, mixed=mixed, effective_columns=counted)
-
-
-def _learn(
-    how: _How,
-    covariance: Any,
-    leaf_noise: Any,
-    effort: Effort,
-    random_state: RandomState,
-    names: tuple[str, ...] | None,
-    progress: bool,
-    checkpoint: str | os.PathLike[str] | None,
-) -> tuple[LearnedPosterior, list[tuple[str, type[Warning]]]]:
-    """Run the chains of one model; the second part is what to warn about."""
-    how = how.given(covariance)
-    X_array, method, neighbors = how.X, how.method, how.neighbors
-    n, d = X_array.shape
-    latent = None if how.mixed is None else _augmentation(how.mixed)
-    family = as_family(covariance, how.coordinates, d) if latent is None else unit_family(covariance, latent.unit)
-    learn_noise = isinstance(leaf_noise, str) and leaf_noise in (LEARN, ROBUST)
-    own_noise = learn_noise and leaf_noise == ROBUST
-    if own_noise and method == GREEDY:
-        raise InputError('leaf_noise="robust" is for sampled trees, got method="greedy". Use leaf_noise="learn".')
-    noise = None if learn_noise else check_leaf_noise(leaf_noise, n)
-    told = _check_learnable(X_array, family) if latent is None else []
-    n_drawn = 0 if how.mixed is None else int(np.isnan(X_array).sum())
-    if effort.checks and sparing(n_drawn, effort.most_kept) > 1:  # too large to keep draws that may be dropped later
-        effort = settle(n, n_draws=effort.n_draws, n_chains=effort.n_chains, slow=True)
-    settings = learn.Settings(
-        effort.warmup,
-        effort.thin,
-        learn_noise,
-        method == GREEDY,
-        neighbors,
-        own_noise,
-        keep_latent=0 if how.mixed is None else sparing(n_drawn, effort.most_kept),
-        effective_columns=how.effective_columns,
-        checks=effort.checks,
-    )
-
-    rng = as_generator(random_state)
-    file = (
-        None
-        if checkpoint is None
-        else Checkpoint(checkpoint, X_array, family, noise, settings, effort.n_chains, rng, latent)
-    )
-    chains = _chains(X_array, family, noise, settings, effort, rng, latent)
-    if file is not None:
-        file.load(chains)
-    about = NUMBERS if how.mixed is None or not how.mixed.columns.is_latent else MIXED
-    finished = running.run(
-        chains,
-        effort.n_iter,
-        how.n_jobs,
-        progress,
-        None if file is None else lambda: file.write(chains),
-        effort.checks[:-1],
-        lambda: _judge(_keep(chains, effort), chains, about).converged,
-    )
-    if min(chain.n_done for chain in chains) == 0:
-        raise KeyboardInterrupt
-    kept = _keep(chains, effort)
-    wanted = kept.n_done if finished else effort.n_iter
-    learned = _gather(X_array, chains, kept, names, method, wanted, seed_of(random_state), about, _label(covariance))
-    if learned.convergence is not None and learned.convergence.warnings:
-        from sklearn.exceptions import ConvergenceWarning  # slow to import
-
-        told += [(message, ConvergenceWarning) for message in learned.convergence.warnings]
-    if how.mixed is not None:
-        learned = learned._replace(mixed=_with_latent(how.mixed, kept.draws[-len(learned.posterior) :], chains[-1]))
-    return learned, told
-
-
-def _augmentation(mixed: Mixed) -> Augmentation | None:
-    """Return what a chain needs; None if the table is one of numbers, with or without gaps."""
-    return Augmentation(mixed.columns, mixed.encoded) if mixed.columns.is_latent else None
-
-
-def _with_latent(mixed: Mixed, draws: list[learn.Draw], last: Chain) -> Mixed:
-    """Return a mixed table with what is latent in the posterior's trees; `last` is the chain that made the last."""
-    if not np.isnan(mixed.encoded.X).any():
-        return mixed
-    if all(draw.latent is None or draw.cuts is None for draw in draws):  # a greedy tree, whose own draw was not kept
-        draws = [*draws[:-1], last.draw()]
-    return mixed.with_draws([draw.latent for draw in draws], [draw.cuts for draw in draws])
+def _with_table(learned: Learned, compared: dict[str, Compared] | None = None) -> LearnedPosterior:
+    """Add what predictions need of a table with columns of several kinds."""
+    table = learned.table
+    mixed = Mixed.of(table, learned.draws) if isinstance(table, MixedTable) else None
+    return LearnedPosterior(**vars(learned), compared=compared, mixed=mixed)
 
 
 def _pilot_seed(random_state: RandomState) -> RandomState:
     """Return a seed for short chains that leaves that of the long ones unchanged."""
     return random_state.spawn(1)[0] if isinstance(random_state, np.random.Generator) else random_state
-
-
-def _chains(
-    X: Floats,
-    family: CovarianceFamily,
-    noise: Floats | None,
-    settings: learn.Settings,
-    effort: Effort,
-    rng: np.random.Generator,
-    latent: Augmentation | None,
-) -> list[Chain]:
-    starting, *seeds = rng.spawn(effort.n_chains + 1)
-    table = X if latent is None else latent.encoded.start
-    first = latent.first_noise(starting) if noise is None and latent is not None else noise
-    starts, near = learn.first_guesses(table, family, first, effort.n_chains, starting, settings.heavy)
-    if latent is not None:
-        starts = [latent.begin(start, starting, learn_noise=noise is None) for start in starts]
-    bounded = settings.learn_noise and latent is None
-    working = work_with(starts[0], X, learn.filled(X, starts[0]), family, settings.effective_columns, bounded)
-    starts = [with_room(start, working) for start in starts]
-    return [
-        Chain(X, family, settings, start, near, seed, latent, working)
-        for start, seed in zip(starts, seeds, strict=True)
-    ]
 
 
 def _check_neighbors(neighbors: Any, method: str, X: Floats) -> int:
@@ -439,127 +287,3 @@ def _check_neighbors(neighbors: Any, method: str, X: Floats) -> int:
     if np.isnan(X).any():
         raise InputError("neighbors needs a table without missing entries. Fill them in, or leave neighbors out.")
     return check_count(neighbors, "neighbors", at_least=1)
-
-
-def _check_learnable(X: Floats, family: CovarianceFamily) -> list[tuple[str, type[Warning]]]:
-    """Refuse inputs without a proper posterior before hours are spent on them; return what to warn about."""
-    n, d = X.shape
-    lowest, highest = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
-    constant = np.flatnonzero(lowest == highest)
-    if len(constant) == d:
-        raise InputError("X is constant in every column: there is nothing to learn from.")
-    if len(constant) and isinstance(family, Diagonal | HuangWand | ShrunkWishart):
-        raise InputError(
-            f"X is constant in column(s) {', '.join(map(str, constant))}, whose variance cannot be learned. Drop them, "
-            'or use covariance="spherical".'
-        )
-    if isinstance(family, HuangWand) and n <= d:
-        told = (
-            f'covariance="wishart" learns a full ({d}, {d}) matrix from {n} rows: its prior decides much of it. '
-            'Consider "diagonal", "spherical", "factors", a kernel, or fewer columns.'
-        )
-        return [(told, UserWarning)]
-    return []
-
-
-class _Kept(NamedTuple):
-    """What is kept of the iterations that all chains have done."""
-
-    n_done: int
-    warmup: int  # iterations that are dropped
-    thin: int
-    draws: list[learn.Draw]  # of the first chain, of the second, …
-
-
-def _keep(chains: Sequence[Chain], effort: Effort) -> _Kept:
-    """Choose what to keep; of chains that are still in warm-up, their current state."""
-    n_done = min(chain.n_done for chain in chains)
-    n_drawn = min(len(chain.draws) for chain in chains)
-    if n_drawn == 0:
-        return _Kept(n_done, n_done - 1, effort.thin, [chain.draw() for chain in chains])
-    warmup, thin = effort.window(n_done)
-    step = thin // effort.thin
-    # Draw k, from 0, is of iteration effort.warmup + (k + 1) · effort.thin.
-    chosen = range((warmup - effort.warmup) // effort.thin + step - 1, n_drawn, step)
-    return _Kept(n_done, warmup, thin, [chain.draws[k] for chain in chains for k in chosen])
-
-
-def _judge(kept: _Kept, chains: Sequence[Chain], about: str) -> Convergence:
-    """Whether the chains agree, by all iterations after those that are dropped, and by the trees that are kept."""
-    recent = slice(kept.warmup, kept.n_done)
-    trace = {name: np.array([chain.trace[name][recent] for chain in chains]) for name in chains[0].trace}
-    return diagnose(trace, np.array([draw.children for draw in kept.draws]), len(chains), about=about)
-
-
-def _gather(
-    X: Floats,
-    chains: Sequence[Chain],
-    kept: _Kept,
-    names: tuple[str, ...] | None,
-    method: str,
-    wanted: int,
-    seed: int | None,
-    about: str,
-    covariance: str,
-) -> LearnedPosterior:
-    """Combine the draws of all chains."""
-    n_done, warmup, thin, flat = kept
-    family, d = chains[0].family, X.shape[1]
-    trace = {name: np.array([chain.trace[name][:n_done] for chain in chains]) for name in chains[0].trace}
-    states = [family.from_values(draw.values, d) for draw in flat]
-    middle, noise = family.summarise(states), chains[0].now.leaf_noise
-    noises = np.array([[draw.leaf_noise] for draw in flat])
-    new = surprise = tails = None
-    if chains[0].settings.heavy:
-        laws = [draw.tails for draw in flat]
-        tails = np.array(laws)
-        leaf_noises = np.array([draw.own_noise for draw in flat])
-        noise = np.median(leaf_noises, axis=0)
-        new, surprise = row_noise.new_noises(laws, np.random.default_rng(0)), row_noise.surprise(leaf_noises, laws)
-    elif chains[0].settings.learn_noise:
-        noise = np.full(len(X), np.median(noises))
-        leaf_noises = np.broadcast_to(noises, (len(flat), len(X)))
-    else:
-        leaf_noises = np.broadcast_to(noise, (1 if isinstance(family, Fixed) else len(flat), len(X)))
-    if method == GREEDY:
-        flat, states, leaf_noises = flat[-1:], states[-1:], leaf_noises[-1:]
-    info = {
-        "version": __version__,
-        "method": GREEDY if method == GREEDY else "chain",
-        "n_chains": len(chains),
-        "warmup": warmup,
-        "thin": thin,
-        "iterations": n_done,
-        "iterations_wanted": wanted,
-        "random_state": seed,
-        "covariance": covariance,
-        "effective_columns": chains[0].working.power * d,
-    }
-    size = len(flat)
-    posterior = TreePosterior(
-        children=np.array([draw.children for draw in flat]),
-        times=np.array([draw.times for draw in flat]),
-        weights=np.full(size, 1.0 / size),
-        log_evidence=math.nan,
-        log_joint=np.array([draw.log_joint for draw in flat]),
-        ess_per_step=np.full(len(X) - 1, float(size)),
-        names=names,
-        info=info,
-    )
-    convergence = None if method == GREEDY else _judge(kept, chains, about)
-    return LearnedPosterior(
-        posterior,
-        middle,
-        noise,
-        np.array([state.compact() for state in (states[:1] if isinstance(family, Fixed) else states)]),
-        leaf_noises,
-        trace,
-        warmup,
-        *learn.completed(X, chains),
-        convergence,
-        n_done == wanted,
-        new,
-        surprise,
-        tails,
-        effective_columns=chains[0].working.power * d,
-    )

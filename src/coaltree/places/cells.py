@@ -58,7 +58,7 @@ class Cells(NamedTuple):
     stream: Stream
 
 
-def observe(
+def observe_cells(
     columns: Columns, cells: Floats, cuts: Floats, phi: Floats, recorded: bool = True, draws: bool = False
 ) -> Observation:
     """What the cells (J,) of a row say about its coordinates.
@@ -115,7 +115,7 @@ def observe(
     )
 
 
-def make_cells(seen: Observation, mean: Floats, above_mean: Floats, stream: Stream) -> Cells:
+def row_cells(seen: Observation, mean: Floats, above_mean: Floats, stream: Stream) -> Cells:
     """Cells of a row on edges that have these messages, (edges, D)."""
     maps, state = np.ascontiguousarray(seen.rest), np.empty(len(seen.low))
     below, above = mean @ maps.T, above_mean @ maps.T
@@ -131,7 +131,7 @@ def no_cells(d: int) -> Cells:
 
 
 @inline
-def with_room(cells: Cells, n_edges: int) -> Cells:
+def cells_with_room(cells: Cells, n_edges: int) -> Cells:
     """Return the same with room for messages on some edges."""
     k = cells.low.size
     below, above = np.empty((n_edges, k)), np.empty((n_edges, k))

@@ -19,8 +19,8 @@ from coaltree.inference.moves.edge_density import (
     expectation,
     exposure,
     find_peak,
-    log_density,
-    log_likelihood,
+    log_edge_density,
+    log_edge_likelihood,
     n_until,
 )
 from coaltree.places.cells import Cells, cells_distance, log_cells
@@ -97,7 +97,7 @@ def _add_interval(
         while done < merges.times.size and merges.times[done] <= time:
             done += 1
         since = time - merges.times[done - 1] if done > 0 else time
-        value = log_likelihood(edge, d, time) - merges.exposure[done] - merges.rate[done] * since
+        value = log_edge_likelihood(edge, d, time) - merges.exposure[done] - merges.rate[done] * since
         if cells.low.size > 0 and value > -math.inf:
             value += log_cells(cells, node, share_above(edge, time), expectation(edge, time)[0])
         if value > state_sums[_LOG_UNIT]:
@@ -141,7 +141,7 @@ def integrate(
         _add_interval(edge, cells, node, merges, d, edge.low, edge.high, FLAT_NODES, FLAT_WEIGHTS, state_sums)
     else:
         peak, width = find_peak(edge, merges, d, ROUGHLY)
-        if not width > 0.0 or log_density(edge, merges, d, peak) == -math.inf:
+        if not width > 0.0 or log_edge_density(edge, merges, d, peak) == -math.inf:
             return -math.inf, peak
         for side in (-1, 1):
             end = edge.high if side > 0 else edge.low

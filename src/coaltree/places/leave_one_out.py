@@ -25,32 +25,24 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import gammaln
 
 from coaltree._arrays import Floats, Ints
 from coaltree.errors import InputError
-from coaltree.inference.moves.row_noise import Tails
 from coaltree.model.factorisations import DenseRoot, DiagonalRoot, root_of
-from coaltree.places.cells import Observation, no_cells, observe
+from coaltree.places.cells import Observation, no_cells, observe_cells
 from coaltree.places.exact import View
+from coaltree.places.gaps import Mixed
 from coaltree.places.host import Host, make_host
 from coaltree.places.rows import see
 from coaltree.places.search import KINKS, MARGIN, Task, leave_out
+from coaltree.posterior.draws import Draws
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.posterior.left_out import LeaveOneOut, smooth
-from coaltree.posterior.mixed import Mixed
 from coaltree.randomness import Stream, make_streams
 from coaltree.sizes import DRAWS_LEFT_OUT, MIXED_DRAWS_LEFT_OUT, MIXED_LEFT_OUT, ROWS_LEFT_OUT
 
 
-def leave_one_out(
-    posterior: TreePosterior,
-    X: Floats,
-    covariances: Floats,
-    leaf_noises: Floats,
-    tails: Floats | None = None,
-    power: float = 1.0,
-) -> LeaveOneOut:
+def leave_one_out(posterior: TreePosterior, X: Floats, draws: Draws, power: float = 1.0) -> LeaveOneOut:
     """Leave-one-out densities of complete rows under a posterior from chains, as returned by `learn_posterior`.
 
     Rows with missing entries are not left out. `power` is that to which the likelihood was raised.
@@ -59,12 +51,13 @@ def leave_one_out(
     if len(rows) < 2:
         raise InputError("leave-one-out needs at least two rows without missing entries.")
     filled = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
-    draws = _choose_draws(posterior, len(posterior), DRAWS_LEFT_OUT if tails is None else DRAWS_LEFT_OUT // 2)
-    log_f, log_g = np.empty((2, len(rows), *draws.shape))
-    for place in np.ndindex(draws.shape):
-        m = int(draws[place])
+    chosen = _choose_draws(posterior, len(posterior), DRAWS_LEFT_OUT // 2 if draws.noise.varies else DRAWS_LEFT_OUT)
+    covariances, leaf_noises = draws.covariances, draws.leaf_noises
+    log_f, log_g = np.empty((2, len(rows), *chosen.shape))
+    for place in np.ndindex(chosen.shape):
+        m = int(chosen[place])
         noise = np.asarray(leaf_noises[m % len(leaf_noises)], dtype=np.float64)
-        law = noise_law(noise, None if tails is None else tails[m], X.shape[1])
+        law = draws.noise_grid(m, X.shape[1])
         root = root_of(covariances[m % len(covariances)])
         whitened = root.whiten(filled)
         constant = 0.5 * (X.shape[1] * math.log(2.0 * math.pi) + root.log_det)
@@ -74,45 +67,38 @@ def leave_one_out(
     return smooth(log_f, rows, len(X), None if power == 1.0 else log_g)
 
 
-def leave_one_out_mixed(
-    mixed: Mixed,
-    posterior: TreePosterior,
-    completed: Floats,
-    covariances: Floats,
-    leaf_noises: Floats,
-    tails: Floats | None = None,
-    power: float = 1.0,
-) -> LeaveOneOut:
+def leave_one_out_mixed(mixed: Mixed, posterior: TreePosterior, completed: Floats, power: float = 1.0) -> LeaveOneOut:
     """Leave-one-out densities of rows of a mixed table under a posterior from chains.
 
     `power` is that to which the likelihood was raised, of a table of numbers.
     """
-    columns, cells = mixed.columns, mixed.values
+    columns, cells, draws = mixed.columns, mixed.values, mixed.draws
+    covariances, leaf_noises = draws.covariances, draws.leaf_noises
     rows = _choose_rows(np.flatnonzero(~np.isnan(cells).all(axis=1)), MIXED_LEFT_OUT)
     if len(rows) < 2 or len(cells) < 3:
         raise InputError("leave-one-out needs at least three rows, two of which have a value.")
-    most = MIXED_DRAWS_LEFT_OUT if tails is None else MIXED_DRAWS_LEFT_OUT // 2
-    draws = _choose_draws(posterior, len(mixed.index) or len(posterior), most)
-    log_f = np.empty((len(rows), *draws.shape))
+    most = MIXED_DRAWS_LEFT_OUT // 2 if draws.noise.varies else MIXED_DRAWS_LEFT_OUT
+    chosen = _choose_draws(posterior, len(draws.index) or len(posterior), most)
+    log_f = np.empty((len(rows), *chosen.shape))
     coarse = any(model.cell and not model.is_drawn for model in columns.models)
     log_g = np.empty_like(log_f) if coarse or power != 1.0 else None
-    for place in np.ndindex(draws.shape):
-        m, table, cuts = mixed.draw(int(draws[place]), completed)
+    for place in np.ndindex(chosen.shape):
+        m, table, cuts = mixed.draw(int(chosen[place]), completed)
         phi = covariances[m % len(covariances)]
         noise = np.asarray(leaf_noises[m % len(leaf_noises)], dtype=np.float64)
         # Half the dimension: steps between noises as wide as d partly observed coordinates can resolve.
-        law = noise_law(noise, None if tails is None else tails[m], max(columns.d // 2, 1))
+        law = draws.noise_grid(m, max(columns.d // 2, 1))
         root = root_of(phi)
         whitened = root.whiten(table)
         host = make_host(posterior[m], whitened, noise)
         raised = host if power == 1.0 else make_host(posterior[m], math.sqrt(power) * whitened, noise)
         streams = make_streams(np.random.default_rng([m]), len(rows))
         for h, row in enumerate(rows.tolist()):
-            seen = observe(columns, cells[row], cuts, phi, recorded=False)
-            log_f[(h, *place)] = log_density(raised, row, seen, root, law, streams[h], power)
+            seen = observe_cells(columns, cells[row], cuts, phi, recorded=False)
+            log_f[(h, *place)] = log_row_density(raised, row, seen, root, law, streams[h], power)
             if log_g is not None:
-                seen = observe(columns, cells[row], cuts, phi)
-                log_g[(h, *place)] = log_density(host, row, seen, root, law, streams[h])
+                seen = observe_cells(columns, cells[row], cuts, phi)
+                log_g[(h, *place)] = log_row_density(host, row, seen, root, law, streams[h])
     log_f += columns.log_units(cells[rows], recorded=False)[:, None, None]
     if log_g is not None:
         log_g += columns.log_units(cells[rows])[:, None, None]
@@ -127,7 +113,7 @@ def log_densities(host: Host, rows: Ints, law: tuple[Floats, Floats], power: flo
     return out
 
 
-def log_density(
+def log_row_density(
     host: Host,
     leaf: int,
     seen: Observation,
@@ -154,25 +140,3 @@ def _choose_draws(posterior: TreePosterior, n_kept: int, most: int) -> Ints:
     per_chain = n_kept // n_chains
     kept = np.unique(np.linspace(0, per_chain - 1, min(per_chain, -(-most // n_chains))).astype(int))
     return np.asarray(np.arange(n_chains)[:, None] * per_chain + kept, dtype=np.int64)
-
-
-def noise_law(noise: Floats, tails: Floats | None, d: int) -> tuple[Floats, Floats]:
-    """Return the noises that a row may have, and the log of their weights: that of all rows, or `noise_grid`."""
-    if tails is None:
-        return np.array([np.median(noise)]), np.zeros(1)
-    return noise_grid(Tails(*tails.tolist()), float(noise.max()), d)
-
-
-def noise_grid(tails: Tails, largest: float, d: int) -> tuple[Floats, Floats]:
-    """Noise of a new row on a grid in log w, ascending, and the log of its weights: trapezoid rule.
-
-    Given d columns log w is known to within about √(2/d), so steps of this length lose next to nothing.
-    """
-    from scipy.stats import gamma
-
-    shape = 0.5 * tails.df
-    lower = math.log(shape / gamma.ppf(0.9999, shape))
-    upper = max(math.log(shape / gamma.ppf(0.001, shape)), math.log(largest / tails.scale) + 1.0)
-    log_w = np.linspace(lower, upper, max(6, math.ceil((upper - lower) / min(1.0, math.sqrt(2.0 / d)))))
-    log_prior = shape * math.log(shape) - float(gammaln(shape)) - shape * (log_w + np.exp(-log_w))
-    return tails.scale * np.exp(log_w), log_prior + math.log(log_w[1] - log_w[0])

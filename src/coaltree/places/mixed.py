@@ -12,14 +12,13 @@ from joblib import effective_n_jobs
 
 from coaltree._arrays import Floats, Ints, Words
 from coaltree.model.factorisations import DenseRoot, DiagonalRoot, root_of
-from coaltree.places.cells import observe
-from coaltree.places.gaps import settled
+from coaltree.places.cells import observe_cells
+from coaltree.places.gaps import Mixed, settled
 from coaltree.places.host import Host, make_host
 from coaltree.places.locate import Given, Places
 from coaltree.places.predict import Attachment, pick, share_labels
 from coaltree.places.rows import draw_row, locate_row, see
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.posterior.mixed import Mixed
 from coaltree.randomness import make_streams
 from coaltree.sizes import COORDINATES_DRAWN, DRAWS_OF_MIXED
 from coaltree.tree import Tree
@@ -49,17 +48,14 @@ class NewRows:
         self,
         mixed: Mixed,
         posterior: TreePosterior,
-        covariances: Floats,
-        leaf_noises: Floats,
-        new_noises: Floats | None,
         completed: Floats,
         cells: Floats,
         n_jobs: int | None,
     ) -> None:
-        self.mixed, self.posterior, self.cells, self.n_jobs = mixed, posterior, cells, n_jobs
-        self.covariances, self.leaf_noises, self.completed = covariances, leaf_noises, completed
-        self.new_noises = new_noises
-        n_kept = len(mixed.index) or len(posterior)
+        self.mixed, self.posterior, self.cells, self.n_jobs, self.completed = mixed, posterior, cells, n_jobs, completed
+        self.covariances, self.leaf_noises = mixed.draws.covariances, mixed.draws.leaf_noises
+        self.new_noises = mixed.draws.new_noises
+        n_kept = len(mixed.draws.index) or len(posterior)
         self.used = np.unique(np.linspace(0, n_kept - 1, min(n_kept, DRAWS_OF_MIXED)).round().astype(int))
 
     def log_density(self) -> Floats:
@@ -110,7 +106,8 @@ class NewRows:
         n_places = min(n_places, 2 * tree.n_leaves - 1)
         shape = (len(self.cells), n_places)
         found = Attachment(np.empty(shape, dtype=np.int64), np.empty(shape), np.empty(shape))
-        cuts = self.mixed.cuts.mean(axis=0) if len(self.mixed.cuts) else np.zeros(0)
+        own = self.mixed.draws.cuts
+        cuts = own.mean(axis=0) if len(own) else np.zeros(0)
         noise = float(np.median(given.leaf_noise))
         draw = _make_draw(
             tree, self.completed, cuts, given.covariance, np.asarray(given.leaf_noise, dtype=float), noise
@@ -123,11 +120,11 @@ class NewRows:
     def _places(self, draw: _Draw, streams: Words, n_draws: int) -> list[tuple[Places, Floats]]:
         columns, out = self.mixed.columns, []
         for cells, stream in zip(self.cells, streams, strict=True):
-            row = see(observe(columns, cells, draw.cuts, draw.phi), draw.root, stream)
+            row = see(observe_cells(columns, cells, draw.cuts, draw.phi), draw.root, stream)
             places = locate_row(draw.host, row, draw.noise)
             drawn = np.empty((0, columns.d))
             if n_draws:
-                seen = observe(columns, cells, draw.cuts, draw.phi, draws=True)
+                seen = observe_cells(columns, cells, draw.cuts, draw.phi, draws=True)
                 drawn = draw_row(draw.host, places, seen, draw.root, draw.noise, n_draws, stream)
             out.append((places, drawn))
         return out
@@ -156,6 +153,6 @@ class NewRows:
     def _draw(self, k: int) -> _Draw:
         m, table, cuts = self.mixed.draw(k, self.completed)
         leaf_noise = np.asarray(self.leaf_noises[m % len(self.leaf_noises)], dtype=float)
-        noise = float(np.median(leaf_noise) if self.new_noises is None else self.new_noises[m])
+        noise = float(self.new_noises[m])
         phi = self.covariances[m % len(self.covariances)]
         return _make_draw(self.posterior[m], table, cuts, phi, leaf_noise, noise)

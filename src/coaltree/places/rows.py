@@ -12,7 +12,7 @@ from coaltree._compile import inline, kernel
 from coaltree.inference.moves import edge_density
 from coaltree.inference.moves.edge_density import N_KNOTS, Edge, expectation, find_peak
 from coaltree.model.factorisations import DenseRoot, DiagonalRoot
-from coaltree.places.cells import Cells, Observation, log_cells, make_cells, place_cells
+from coaltree.places.cells import Cells, Observation, row_cells, log_cells, place_cells
 from coaltree.places.edge_mass import ROUGHLY, add_logs, share_above
 from coaltree.places.exact import View
 from coaltree.places.host import Host
@@ -50,7 +50,7 @@ def see(seen: Observation, root: DiagonalRoot | DenseRoot, stream: Stream) -> Ro
         lens, maps = np.ascontiguousarray(seen.exact @ root.factor), seen.rest @ root.factor
         view = View(np.arange(0), lens)
     none = np.empty((0, d))
-    cells = make_cells(seen._replace(rest=maps), none, none, stream)
+    cells = row_cells(seen._replace(rest=maps), none, none, stream)
     return Row(view, lens, (seen.value @ lens)[None], cells, seen.log_scale)
 
 
@@ -74,7 +74,7 @@ def draw_row(
     mean, above = host.mean[node], host.above_mean[node]
     ends = [(mean, row.point), (above, row.point), (mean, above)]
     eps = np.array([(((x - y) @ row.lens.T) ** 2).sum(axis=1) for x, y in ends])
-    cells = make_cells(seen._replace(rest=row.cells.maps), mean, above, stream)
+    cells = row_cells(seen._replace(rest=row.cells.maps), mean, above, stream)
     drawn = np.empty((n_draws, len(seen.low)))
     draw_cells(host, node, places.probability, eps, cells, float(len(row.lens)), noise, drawn)
     both = np.hstack([np.tile(seen.value, (n_draws, 1)), drawn])
@@ -119,10 +119,10 @@ def draw_cells(
             e += 1
         edge = _edge(host, nodes[e], host.time[host.parent[nodes[e]]], noise, eps, e)
         peak, width = find_peak(edge, host.clock, d, ROUGHLY)
-        edge_density.log_mass(edge, host.clock, d, 1.0, peak, width, knots)
+        edge_density.log_edge_mass(edge, host.clock, d, 1.0, peak, width, knots)
         total = -math.inf
         for _ in range(N_TRIES):
-            time = edge_density.draw_time(edge, d, 1.0, knots, cells.stream)
+            time = edge_density.draw_edge_time(edge, d, 1.0, knots, cells.stream)
             share, v = share_above(edge, time), expectation(edge, time)[0]
             log_weight = log_cells(cells, e, share, v)
             if log_weight == -math.inf:

@@ -35,7 +35,7 @@ from coaltree.inference.moves.edge_density import Edge, Others, blend_distance, 
 from coaltree.inference.moves.mutable_tree import other_child
 from coaltree.model import gig
 from coaltree.model.messages import blend, meet
-from coaltree.places.cells import Cells, cells_distance, look_from, with_room
+from coaltree.places.cells import Cells, cells_distance, cells_with_room, look_from
 from coaltree.places.edge_mass import N_SUMS, add_logs, integrate, log_bound, log_highest
 from coaltree.places.exact import View, measure
 from coaltree.places.host import Host, log_prior_along, put_leaf, set_clock, take_leaf
@@ -101,7 +101,7 @@ FOUND, WAITING = range(2)
 
 
 @inline
-def make_room(task: Task) -> Room:
+def make_search_room(task: Task) -> Room:
     """Room for searches in a tree."""
     size, d = task.host.mean.shape
     n_knots = task.host.clock.times.size + 1
@@ -118,7 +118,7 @@ def make_room(task: Task) -> Room:
         np.empty(1),
         np.empty(N_SUMS),
         Others(np.empty(n_knots), np.empty(n_knots + 1), np.empty(n_knots + 1)),
-        with_room(task.cells, size),
+        cells_with_room(task.cells, size),
     )
 
 
@@ -284,7 +284,7 @@ def find_places(task: Task, points: Floats, noise: float) -> Found:
     Masses lack the constant −(d/2) log 2π − ½ log|Φ| of exact values.
     """
     n_points, n_nodes = len(points), len(task.host.variance)
-    room = make_room(task)
+    room = make_search_room(task)
     set_clock(task.host.clock, 0.0, room.clock)
     size = 16 * n_points + n_nodes
     node, log_mass, time = np.empty(size, dtype=np.int64), np.empty(size), np.empty(size)
@@ -316,7 +316,7 @@ def leave_out(task: Task, points: Floats, leaves: Ints, noise: Floats, log_weigh
     What is observed of them is in `points` (H, d). As a function of log noise, f times its weight has one peak: sums
     start near it and stop when little is left.
     """
-    host, room = task.host, make_room(task)
+    host, room = task.host, make_search_room(task)
     for h in range(leaves.size):
         leaf = leaves[h]
         gone = host.time[host.parent[leaf]]
