@@ -12,7 +12,7 @@ from coaltree._compile import inline, kernel
 from coaltree.inference.moves import edge_density
 from coaltree.inference.moves.edge_density import N_KNOTS, Edge, expectation, find_peak
 from coaltree.model.factorisations import DenseRoot, DiagonalRoot
-from coaltree.places.cells import Cells, Observation, row_cells, log_cells, place_cells
+from coaltree.places.cells import Cells, Observation, log_cells, place_cells, row_cells
 from coaltree.places.edge_mass import ROUGHLY, add_logs, share_above
 from coaltree.places.exact import View
 from coaltree.places.host import Host
