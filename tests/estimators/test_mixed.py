@@ -6,8 +6,8 @@ from scipy.special import logsumexp
 
 import coaltree as ct
 from coaltree.frame import as_frame
-from coaltree.inference.predictive import predict
 from coaltree.model.guess import guess_columns
+from coaltree.places import predict
 
 pandas = pytest.importorskip("pandas")
 

@@ -12,9 +12,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
+from coaltree.estimators import learn as learning
 from coaltree.inference import effort
 from coaltree.inference.learning import chain, running
-from coaltree.inference.learning import learn as learning
 from coaltree.model.diffusion import scatter
 from coaltree.posterior.convergence import MIXED, diagnose
 from tests.cluster import on_a_cluster

@@ -24,16 +24,15 @@ from coaltree.inference.effort import Effort, settle, suits_full_covariance
 from coaltree.inference.learning.chain import AUTO, GREEDY
 from coaltree.inference.learning.learn import Learned, LearningTask, label_of, learn
 from coaltree.inference.learning.working import ALL, check_effective_columns
-from coaltree.inference.predictive import loo
-from coaltree.inference.predictive import mixed as mixed_loo
-from coaltree.inference.predictive.loo import Compared, LeaveOneOut, compare
-from coaltree.inference.predictive.mixed import Mixed
 from coaltree.inference.smc.sampling import leaf_names
 from coaltree.model.columns import Columns
 from coaltree.model.noise import LEARN, ROBUST
 from coaltree.model.tables import MixedTable, PlainTable, make_table
+from coaltree.places.gaps import Mixed
+from coaltree.places.leave_one_out import leave_one_out, leave_one_out_mixed
 from coaltree.posterior.draws import Draws
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.left_out import Compared, LeaveOneOut, compare
 from coaltree.randomness import RandomState
 from coaltree.validation import check_choice, check_count
 
@@ -129,8 +128,8 @@ def left_out(
 ) -> LeaveOneOut:
     """Leave-one-out densities of rows of a table, `completed`; of one of numbers, by what was `seen` of it."""
     if mixed is None:
-        return loo.leave_one_out(posterior, seen, draws, power)
-    return mixed_loo.leave_one_out(mixed, posterior, completed, power)
+        return leave_one_out(posterior, seen, draws, power)
+    return leave_one_out_mixed(mixed, posterior, completed, power)
 
 
 def learn_posterior(

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference.predictive.mixed import _expected, _given_others
 from coaltree.model.columns import ColumnModel
+from coaltree.places.gaps import _expected, _given_others
 from tests.seeds import seed
 
 
