@@ -34,6 +34,7 @@ import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
 from coaltree._arrays import Floats, Singles
+from coaltree.inference.learning.boxes import boxes, unboxed
 from coaltree.inference.learning.latent import Augmentation
 from coaltree.inference.learning.start import N_NEAR, Near, Unknowns, apart, first_guess, first_guesses, greedy_start
 from coaltree.inference.learning.stretch import draw_age
@@ -377,7 +378,7 @@ class Chain:
         self.X, self.family, self.settings, self.latent, self.working = X, family, settings, latent, working
         self.rng = rng
         self.now, self.n_done = start, 0
-        rows = start.covariance.whiten(filled(X, start))
+        rows = start.covariance.whiten(filled(X, start)) if latent is None else boxes(latent, start, rng).rows
         wanted = WANTED if latent is None else WANTED_OF_LATENT
         self.walk = Walk(start.tree, near, rows, start.leaf_noise, self.rng, power=working.power, wanted=wanted)
         self.draws: list[Draw] = []
@@ -399,11 +400,15 @@ class Chain:
 
     def move(self, now: Unknowns) -> Unknowns:
         """Make a sweep of the tree, given the rest, and draw each row's own noise."""
-        walk = self.walk
-        walk.given(now.covariance.whiten(filled(self.X, now)), now.leaf_noise, now.tree.times)
+        walk, boxed = self.walk, None if self.latent is None else boxes(self.latent, now, self.rng)
+        rows = now.covariance.whiten(filled(self.X, now)) if boxed is None else boxed.rows
+        walk.given(rows, now.leaf_noise, now.tree.times)
+        if boxed is not None:
+            walk.confine(boxed.least, boxed.most)
         # A fixed Φ does not adapt to the times, so their scale must be found separately.
         walk.sweep(rescaled=self.family.log_rescale(now.covariance, 2.0) == -math.inf)
-        return _taken_from(walk, now)
+        now = _taken_from(walk, now)
+        return now if boxed is None else unboxed(self.latent, now, boxed, walk.rows)
 
     def build(self, now: Unknowns) -> Unknowns:
         """Build the greedy tree, given the rest."""
