@@ -17,6 +17,7 @@ from coaltree._compile import kernel
 from coaltree.inference.learning.boxes import boxes, unboxed
 from coaltree.inference.learning.chain import _near_rows
 from coaltree.inference.learning.latent import Augmentation
+from coaltree.inference.learning.levels import Levels
 from coaltree.inference.learning.start import Unknowns
 from coaltree.inference.moves import shifted
 from coaltree.inference.moves import walk as walk_module
@@ -314,3 +315,35 @@ def test_another_noise_is_seen_with_three_rows(request, monkeypatch):
     monkeypatch.setattr("tests.inference.test_shifted.NOISE", 0.6)
     drawn, error = sampled_three(rng, 6000)
     assert np.abs((drawn - np.append(shares, mean)) / error).max() > LIMIT
+
+
+# ---- levels
+
+
+def drift_of_draws(models, kind, share_missing, rng, n_tables):
+    """Largest change of means by draws of coordinates, which shift whole clades, in standard errors."""
+    changes = []
+    for _ in range(n_tables):
+        _, latent, now = draw_all(Columns(models), kind, share_missing, rng)
+        before = statistics(latent, now)
+        for _ in range(4):
+            now = latent.draw(now, rng)
+        changes.append(statistics(latent, now) - before)
+    changes = np.array(changes)
+    spread = changes.std(axis=0) / math.sqrt(len(changes))
+    moved = spread > 0.0
+    return float(np.abs(changes.mean(axis=0)[moved] / spread[moved]).max())
+
+
+@pytest.mark.parametrize("case", ["binary", pytest.param("ordinal", marks=LONG), pytest.param("missing", marks=LONG)])
+def test_shifts_of_clades_leave_the_law_unchanged(case, request):
+    models, kind, share = CASES[case]
+    assert drift_of_draws(models, kind, share, stream(request), 60 if case == "binary" else 300) < LIMIT
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_shifts_by_another_noise_are_seen(request, monkeypatch):
+    right = Levels.__init__
+    monkeypatch.setattr(Levels, "__init__", lambda self, tree, spread: right(self, tree, 9.0 * spread))
+    assert drift_of_draws((BINARY, ORDERED), "spherical", 0.0, stream(request), 500) > LIMIT

@@ -118,7 +118,8 @@ def roughly_below(z: float) -> float:
     at = (z + _END) * _PER_UNIT
     k = int(at)
     below: float = _LOG_BELOW[k]
-    return below + (at - k) * (_LOG_BELOW[k + 1] - below)
+    value: float = below + (at - k) * (_LOG_BELOW[k + 1] - below)
+    return value
 
 
 @borrowing

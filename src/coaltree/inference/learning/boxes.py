@@ -94,7 +94,7 @@ def _last(latent: Augmentation, now: Unknowns, Z: Floats, low: Floats, high: Flo
         low[:, k], high[:, k] = latent._cone(j, Z, k)
     order = np.append(np.delete(np.arange(d), k), k)
     root = np.linalg.cholesky(now.covariance.matrix()[np.ix_(order, order)])
-    rows = np.linalg.solve(root, Z[:, order].T).T.copy()
+    rows: Floats = np.ascontiguousarray(np.linalg.solve(root, Z[:, order].T).T, dtype=np.float64)
     least, most = rows.copy(), rows.copy()
     least[:, -1] += (low[:, k] - Z[:, k]) / root[-1, -1]
     most[:, -1] += (high[:, k] - Z[:, k]) / root[-1, -1]

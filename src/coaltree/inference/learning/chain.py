@@ -408,7 +408,7 @@ class Chain:
         # A fixed Φ does not adapt to the times, so their scale must be found separately.
         walk.sweep(rescaled=self.family.log_rescale(now.covariance, 2.0) == -math.inf)
         now = _taken_from(walk, now)
-        return now if boxed is None else unboxed(self.latent, now, boxed, walk.rows)
+        return now if self.latent is None or boxed is None else unboxed(self.latent, now, boxed, walk.rows)
 
     def build(self, now: Unknowns) -> Unknowns:
         """Build the greedy tree, given the rest."""

@@ -217,9 +217,10 @@ def learn_posterior(
         Number of chains, each from its own start. Default: 2.
     thin : int, optional
         Iterations of a chain between two kept draws. The defaults of all four depend on the number of rows, see
-        `coaltree.inference.effort`. If neither `n_draws`, `warmup` nor `thin` is given, chains of up to 10 000 rows
-        (3 333 if more than 64 columns or latent coordinates make them slow) end as soon as they have converged. They
-        are judged after 150, 300, 450, 600, 900 and 1 200 iterations, as far as 2 million regrafts go; the first third
+        `coaltree.inference.effort`. If neither `n_draws`, `warmup` nor `thin` is given, chains of up to 6 666 rows
+        (2 222 of more than 64 columns, 4 444 with latent coordinates) end as soon as they have converged. They are
+        judged after 150 (latent coordinates: 300), 300, 450, 600, 900 and 1 200 iterations, or from 600 on if there are
+        more than 64 columns, as far as 2 million regrafts go; the first third
         is dropped, and about 200 draws are kept. Larger tables have a fixed length.
     method : {"auto", "greedy"}
         "auto" samples. "greedy" builds the greedy tree (rule "peak") at the current covariance and noise instead, in
@@ -281,8 +282,9 @@ def learn_posterior(
         ):
             covariance = "shrunk"
     how = _How(X_array, coordinates, method, n_jobs, neighbors, mixed, effective)
-    slow = X_array.shape[1] > FREE_COLUMNS or (mixed is not None and mixed.columns.is_latent)
-    effort = settle(len(X_array), warmup, n_draws, n_chains, thin, method == GREEDY, slow)
+    latent = mixed is not None and mixed.columns.is_latent
+    slow = X_array.shape[1] > FREE_COLUMNS or latent
+    effort = settle(len(X_array), warmup, n_draws, n_chains, thin, method == GREEDY, slow, latent)
     compared = None
     if is_auto(covariance) or is_auto(leaf_noise):
         if method == GREEDY:

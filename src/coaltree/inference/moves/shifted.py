@@ -166,7 +166,7 @@ def log_rough(state: Shifted, cut: int, node: int, edge: Edge, time: float) -> f
         return -math.inf
     rough = state.rough
     eps = blend_distance(share, rough[BELOW, node], rough[ABOVE, node], rough[SPAN, node])
-    total = -0.5 * (state.numbers[N_NUMBERS] * math.log(v) + eps / v)
+    total: float = -0.5 * (state.numbers[N_NUMBERS] * math.log(v) + eps / v)
     scale = 1.0 / math.sqrt(v)
     for j in range(state.numbers[N_NUMBERS], state.numbers[N_TOLD]):
         k = state.columns[j]
@@ -184,7 +184,7 @@ def log_place(state: Shifted, cut: int, node: int, edge: Edge, time: float) -> f
         return -math.inf
     exact = state.exact
     eps = blend_distance(share, exact[BELOW, node], exact[ABOVE, node], exact[SPAN, node])
-    total = -0.5 * (state.numbers[N_EXACT] * math.log(v) + eps / v)
+    total: float = -0.5 * (state.numbers[N_EXACT] * math.log(v) + eps / v)
     scale = 1.0 / math.sqrt(v)
     for j in range(state.numbers[N_EXACT], state.numbers[N_TOLD]):
         k = state.columns[j]
