@@ -4,7 +4,8 @@
 
 Subjects with codes before a threshold, three outcomes in the year after it that depend on them, one of them death, and
 a share of subjects who leave on a uniform day of that year: at random, or more often the higher their risk. Cohort,
-labels and weights are those of a study; the probit and ridge regression are fitted with them and predict new subjects.
+labels, weights and days at risk are those of a study; the probit and ridge regression are fitted with weights, the
+Poisson regression to events and days at risk ("time"), and all predict new subjects.
 The truth is what happened, whether or not it was observed.
 """
 
@@ -26,7 +27,7 @@ from coaltree.records import CohortRule, build_cohort, build_labels, count_codes
 from coaltree.records.dataset import weighted_labels
 from coaltree.regression import scores
 from coaltree.regression.baselines import BASELINES
-from coaltree.regression.fit import fit_probit
+from coaltree.regression.fit import fit_regression
 
 OUTCOMES = load_outcomes(keys=["death", "stroke", "heart_failure"])
 CODES = ("MEDS_DEATH", "ICD9//431", "ICD9//428.0")
@@ -78,12 +79,22 @@ def observe(table, folder):
     return weighted_labels(build_labels(events, cohort, OUTCOMES), counts, 0), counts
 
 
+def timed_risks(labels, X, new, n_iter=200):
+    """Probabilities of new subjects by the regression of events in the days at risk."""
+    events = np.where(labels.exposure > 0.0, labels.events, np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = {"n_iter": n_iter, "burn_in": n_iter // 3, "n_chains": 1, "random_state": 0}
+        fit = fit_regression(X, events, family="poisson", exposure=labels.exposure, **run)
+    return {"poisson": fit.predict_proba(new)}
+
+
 def risks(labels, weights, X, new, n_iter=200):
     """Probabilities of new subjects, by the probit and by ridge regression."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         run = {"n_iter": n_iter, "burn_in": n_iter // 3, "n_chains": 1, "random_state": 0}
-        fit = fit_probit(X, labels, sample_weight=weights, **run)
+        fit = fit_regression(X, labels, sample_weight=weights, **run)
         ridge = BASELINES["ridge"]().fit(X, labels, weights)
     return {"probit": fit.predict_proba(new), "ridge": ridge.predict_proba(new)}
 
@@ -98,8 +109,13 @@ def replicate(n, share, by_risk, rng, n_iter=200):
     columns = [more.codes.index(code) for code in counts.codes]
     X, new = np.sqrt(counts.matrix.toarray()), np.sqrt(more.matrix.toarray()[:, columns])
     rows = []
-    for treatment, weights, judged in (("drop", None, None), ("weights", labels.weights, unseen.weights)):
-        for method, p in risks(labels.Y, weights, X, new, n_iter).items():
+    found = (
+        ("drop", None, risks(labels.Y, None, X, new, n_iter)),
+        ("weights", unseen.weights, risks(labels.Y, labels.weights, X, new, n_iter)),
+        ("time", unseen.weights, timed_risks(labels, X, new, n_iter)),
+    )
+    for treatment, judged, predicted in found:
+        for method, p in predicted.items():
             for j in range(len(CODES)):
                 own = None if judged is None else judged[:, j]
                 rows.append(
@@ -153,7 +169,7 @@ def main():
             streams = [np.random.default_rng([round(100 * share), by_risk, r]) for r in range(options.replicates)]
             found = [replicate(options.subjects, share, by_risk, rng) for rng in streams]
             lines += summary(found, share, by_risk)
-            print("\n".join(lines[-4:]), flush=True)
+            print("\n".join(lines[-5:]), flush=True)
     command = f"python -m benchmarks.censoring --replicates {options.replicates} --subjects {options.subjects}"
     text = f"""# Risks under dropout
 

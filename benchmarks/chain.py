@@ -113,7 +113,7 @@ def run_old(X: Any, seconds: float) -> Row:
     ends, draws, joints = [], [], []
     for now in particle_gibbs.iterations(X, Spherical(), None, "auto", N_PARTICLES, np.random.default_rng(0)):
         draws.append(now.tree.children.astype(np.int32))
-        joints.append(learn.log_joint(now, X))
+        joints.append(learn.log_joint_of(now, X))
         ends.append(time.process_time() - began)
         if ends[-1] > seconds and len(ends) > 1:
             break

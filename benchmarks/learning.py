@@ -24,6 +24,7 @@ from coaltree.inference.learning import chain as learn
 from coaltree.metrics import distance_errors, merge_time_errors
 from coaltree.model.covariance import Spherical
 from coaltree.model.gp import GaussianProcess
+from coaltree.model.noise import SHARED, GivenNoise
 
 NOISE = WhiteKernel(1e-9, "fixed")
 SMOOTH = RBF(1.0, (1e-2, 1e3))
@@ -87,11 +88,11 @@ def mixing(options: Options) -> Lines:
 def amplitudes(X: np.ndarray, n_iter: int, with_scale: bool, seed: int) -> np.ndarray:
     """Log amplitudes of a chain without leaf noise, the first tenth dropped."""
     family, rng = Spherical(), np.random.default_rng(seed)
-    now, values = learn.first_guess(X, family, np.zeros(len(X))), []
+    now, values = learn.first_guess(X, family, GivenNoise(np.zeros(len(X)))), []
     for _ in range(n_iter):
         now = learn.draw_covariance(learn.draw_tree(now, X, rng), X, family, rng)
         if with_scale:
-            now = learn.draw_scale(now, X, family, False, rng)
+            now = learn.draw_scale(now, X, family, rng)
         values.append(float(now.covariance.values["variance"]))
     return np.log(values[n_iter // 10 :])
 
@@ -144,8 +145,8 @@ def cost(options: Options) -> Lines:
         rng = np.random.default_rng(7)
         X = ct.sample_data(ct.sample_tree(n, random_state=1), d, random_state=2)
         family = HuangWand()
-        (start,), near = learn.first_guesses(X, family, None, 1, rng)
-        chain = learn.Chain(X, family, learn.Settings(warmup=20), start, near, rng)
+        (start,), near = learn.first_guesses(X, family, SHARED, 1, rng)
+        chain = learn.TreeChain(X, family, learn.ChainSettings(warmup=20), start, near, rng)
         for _ in range(20):  # until searches have found their size; compiles, too
             chain.advance()
         now = chain.now
@@ -186,7 +187,7 @@ def amplitude(options: Options) -> Lines:
     yield "|---|---|---|---|---|---|"
     for factor in (0.01, 1.0, 100.0):
         rng = np.random.default_rng(8)
-        now = learn.first_guess(X, family, None)
+        now = learn.first_guess(X, family)
         now = now._replace(covariance=family.rescale(now.covariance, 1.0 / factor)[0])
         first = now.covariance.values["variance"]
         values, noises = [], []

@@ -469,7 +469,7 @@ def filled_by_tree(holes: Frame, covariance: str | None) -> np.ndarray:
     model = ct.CoalescentClustering(covariance=covariance, n_clusters=2, columns=guessed, random_state=0, **SHORT).fit(
         holes
     )
-    expected = model.mixed_.expect(model.posterior_, model.covariances_, model.leaf_noises_)
+    expected = model.mixed_.expect()
     out = holes.matrix()
     for k, each in expected.items():
         own = guessed.columns.models[k]

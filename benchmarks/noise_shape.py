@@ -23,9 +23,11 @@ from scipy.spatial.distance import squareform
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.labelled import load, subsample
-from coaltree.inference.learning.chain import Chain, Settings, first_guesses
+from coaltree.inference.learning.chain import ChainSettings, TreeChain, first_guesses
+from coaltree.inference.learning.table import Numbers
 from coaltree.model.covariance import as_family
-from coaltree.model.messages import pass_down, pass_up
+from coaltree.model.messages import pass_down, pass_messages_up
+from coaltree.model.noise import SHARED
 
 TABLES = (
     *("iris", "wine", "breast_cancer", "digits", "breast.w", "column3C", "diabetes", "ecoli", "glass"),
@@ -48,7 +50,7 @@ def draw_true_values(now, X, psi, rng):
     own = psi / phi
     noise = now.leaf_noise[:, None]
     mean[:n], variance[:n] = X / np.sqrt(phi), own + noise
-    pass_up(now.tree.children, now.tree.times, mean, variance, np.empty((n - 1, d)))
+    pass_messages_up(now.tree.children, now.tree.times, mean, variance, np.empty((n - 1, d)))
     drawn = rng.standard_normal((1, 2 * n - 1, d))
     pass_down(now.tree.parents(), now.tree.node_times(), mean, variance, np.empty_like(variance), drawn)
     leaf, share = drawn[0, :n], noise / (noise + own)
@@ -60,15 +62,17 @@ def merge_times(X, covariance, own, floor, seed):
     """Posterior mean merge times of pairs, (n, n), by two chains."""
     n, d = X.shape
     rng, family = np.random.default_rng(seed), as_family(covariance, None, d)
-    starts, near = first_guesses(X, family, None, 2, rng)
+    starts, near = first_guesses(X, family, SHARED, 2, rng)
     total, count = np.zeros((n, n)), 0
     for start in starts:
-        chain, psi = Chain(X, family, Settings(WARMUP), start, near, rng), 0.05 * X.var(axis=0)
+        chain, psi = TreeChain(X, family, ChainSettings(WARMUP), start, near, rng), 0.05 * X.var(axis=0)
         for iteration in range(N_ITER):
             if own:
-                chain.X = draw_true_values(chain.now, X, psi, rng)
+                chain.table = Numbers(draw_true_values(chain.now, X, psi, rng))
+                chain.X = chain.table.X
                 chain.now = chain.move(chain.now)
-                chain.X = draw_true_values(chain.now, X, psi, rng)
+                chain.table = Numbers(draw_true_values(chain.now, X, psi, rng))
+                chain.X = chain.table.X
                 left = ((X - chain.X) ** 2).sum(axis=0)
                 psi = np.maximum((5e-4 + 0.5 * left) / rng.gamma(0.5 + 0.5 * n, size=d), floor)
             chain.advance()

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 import coaltree as ct
 from coaltree.posterior.diagnostics import effective_size
 from coaltree.regression import chain
-from coaltree.regression.fit import ProbitFit, fit_probit
+from coaltree.regression.fit import RegressionFit, fit_regression
 from coaltree.regression.links import PROBIT, probability
 
 
@@ -40,7 +40,7 @@ def simulate(n: int, n_outcomes: int, n_features: int, prevalence: tuple[float, 
     return X, Y, beta
 
 
-def report(fit: ProbitFit, seconds: float, rarest: int, name: str) -> float:
+def report(fit: RegressionFit, seconds: float, rarest: int, name: str) -> float:
     draws = np.concatenate([fit.intercept_draws[..., rarest, None], fit.coef_draws[:, :, rarest]], axis=-1)
     ess = float(effective_size(draws).min())
     n_draws = draws.shape[0] * draws.shape[1]
@@ -59,12 +59,12 @@ def speed(quick: bool) -> None:
     events = Y.sum(axis=0)
     rarest = int(np.argmin(events))
     print(f"N {n}, P {n_outcomes}, K {n_features}; events {np.sort(events).astype(int).tolist()}")
-    fit_probit(X[:200], Y[:200, np.argsort(-events)[:3]], n_iter=30, burn_in=10)  # compile
+    fit_regression(X[:200], Y[:200, np.argsort(-events)[:3]], n_iter=30, burn_in=10)  # compile
     rates = {}
     for method in ("hmc", "albert-chib"):
         n_iter, burn_in, thin = (150, 50, 2) if quick else (2700, 200, 5)  # 1 000 kept draws
         before = time.process_time()
-        fit = fit_probit(X, Y, method=method, n_iter=n_iter, burn_in=burn_in, thin=thin, n_chains=2)
+        fit = fit_regression(X, Y, method=method, n_iter=n_iter, burn_in=burn_in, thin=thin, n_chains=2)
         rates[method] = report(fit, time.process_time() - before, rarest, method)
     try:
         rates["nuts"] = nuts(X, Y, rarest, *((30, 30) if quick else (300, 300)))
@@ -112,7 +112,7 @@ def sweeps(chosen: list[int], n_data: int = 4, n_iter: int = 1000, burn_in: int 
     """Least effective draws a second, geometric means over data sets, by the number of sweeps an iteration."""
     names = ("log_joint", "leaf_noise", "last_time", "log_det")
     X, Y, _ = simulate(200, 4, 3, (0.1, 0.5), 0)
-    fit_probit(X, Y, n_iter=30, burn_in=10)  # compile
+    fit_regression(X, Y, n_iter=30, burn_in=10)  # compile
     print("sweeps  ms an iteration  coefficients  " + "  ".join(names) + "  clades, least  median")
     for n_sweeps in chosen:
         chain.Chain.n_sweeps = chain.WideChain.n_sweeps = n_sweeps
@@ -121,7 +121,7 @@ def sweeps(chosen: list[int], n_data: int = 4, n_iter: int = 1000, burn_in: int 
             X, Y, _ = simulate(2000, 21, 25, (0.0053, 0.12), seed)
             rarest = int(np.argmin(Y.sum(axis=0)))
             before = time.process_time()
-            fit = fit_probit(X, Y, n_iter=n_iter, burn_in=burn_in, n_chains=2, n_jobs=1, random_state=seed + 100)
+            fit = fit_regression(X, Y, n_iter=n_iter, burn_in=burn_in, n_chains=2, n_jobs=1, random_state=seed + 100)
             seconds = time.process_time() - before
             draws = np.concatenate([fit.intercept_draws[..., rarest, None], fit.coef_draws[:, :, rarest]], axis=-1)
             clades = effective_size(clade_indicators(fit))
@@ -131,7 +131,7 @@ def sweeps(chosen: list[int], n_data: int = 4, n_iter: int = 1000, burn_in: int 
         print(n_sweeps, *(f"{value:10.2f}" for value in np.exp(np.log(rows).mean(axis=0))), flush=True)
 
 
-def clade_indicators(fit: ProbitFit) -> np.ndarray:
+def clade_indicators(fit: RegressionFit) -> np.ndarray:
     """Which draws have each clade that a tenth to nine tenths of them have, (chains, draws, clades)."""
     children = fit.posterior.children
     n_draws, n_merges, _ = children.shape

@@ -29,7 +29,7 @@ from coaltree.metrics import ari_auc, subtree_score
 from coaltree.model.coalescent import merge_rates
 from coaltree.model.covariance import as_family
 from coaltree.model.diffusion import scatter
-from coaltree.model.gp import Columns
+from coaltree.model.gp import OnColumns
 
 POSTERIOR_ROWS, REFINED_ROWS = 300, 1000
 RACES = 40
@@ -55,7 +55,7 @@ def peak_tree(X, covariance):
 def matern(X, side, n_rounds=4, n_updates=15):
     """Learn an axis-wise Matérn-3/2 kernel over a square image from greedy trees of at most 500 rows."""
     pixels = np.indices((side, side)).reshape(2, -1).T.astype(float)
-    kernel = Columns(Matern(3.0, (0.3, 30.0), nu=1.5), [0]) * Columns(Matern(3.0, (0.3, 30.0), nu=1.5), [1])
+    kernel = OnColumns(Matern(3.0, (0.3, 30.0), nu=1.5), [0]) * OnColumns(Matern(3.0, (0.3, 30.0), nu=1.5), [1])
     family = as_family(kernel + WhiteKernel(0.1, (1e-4, 10.0)), pixels)
     rng = np.random.default_rng(0)
     X = X[rng.permutation(len(X))[:500]]

@@ -97,10 +97,11 @@ def start_chain(X: Any, warmup: int, seed: int = 0) -> Any:
     """Return a chain at its start: scale and leaf noise are learned."""
     from coaltree.inference.learning import chain as learn
     from coaltree.model.covariance import Spherical
+    from coaltree.model.noise import SHARED
 
     rng, family = np.random.default_rng(seed), Spherical()
-    (start,), near = learn.first_guesses(X, family, None, 1, rng)
-    return learn.Chain(X, family, learn.Settings(warmup), start, near, rng)
+    (start,), near = learn.first_guesses(X, family, SHARED, 1, rng)
+    return learn.TreeChain(X, family, learn.ChainSettings(warmup), start, near, rng)
 
 
 def run_chain(n: int) -> Row:

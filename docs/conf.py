@@ -29,8 +29,7 @@ extensions = [
     "docstrings",
     "mathml",
     "pictures",
-    "measured",
-    "commands",
+    "pages",
     "inside",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
@@ -43,9 +42,9 @@ nitpick_ignore_regex = [("py:obj", r".*")]
 suppress_warnings = ["config.cache"]
 
 # ---- Markdown
-myst_enable_extensions = ["dollarmath", "deflist", "colon_fence", "attrs_block"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-# [text](repo:benchmarks/chain.md) links to a file of the repository.
+# Links to files of the repository, as `pages` makes them from relative ones.
 myst_url_schemes = {"http": None, "https": None, "mailto": None, "repo": f"{REPOSITORY}/blob/main/{{{{path}}}}"}
 
 # ---- docstrings

@@ -87,12 +87,12 @@ for name, each in fitted.items():
 
 from sklearn.gaussian_process.kernels import Matern
 
-from coaltree.model.gp import Columns, GaussianProcess
+from coaltree.model.gp import GaussianProcess, OnColumns
 
 pixels = np.stack(
     np.meshgrid(np.arange(16.0), np.arange(16.0), indexing="ij"), axis=-1
 ).reshape(-1, 2)
-axes = Columns(Matern(2.0, nu=1.5), [0]) * Columns(
+axes = OnColumns(Matern(2.0, nu=1.5), [0]) * OnColumns(
     Matern(2.0, nu=1.5), [1]
 ) + WhiteKernel(0.1)
 family = GaussianProcess(axes, pixels)

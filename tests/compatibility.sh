@@ -19,7 +19,7 @@ source "$work/venv/bin/activate"
 export NUMBA_CACHE_DIR="$work/numba" MPLBACKEND=agg PIP_DISABLE_PIP_VERSION_CHECK=1
 core=(tests/test_tree.py tests/test_formats.py tests/test_metrics.py tests/test_package.py tests/model/test_gig.py
     tests/model/test_diffusion.py tests/model/test_covariance.py tests/inference/test_smc.py tests/inference/test_greedy.py
-    tests/inference/test_refine.py tests/posterior/test_ensemble.py tests/posterior/test_learning.py
+    tests/inference/test_refine.py tests/posterior/test_ensemble.py tests/inference/test_learn_posterior.py
     tests/posterior/test_predict.py tests/regression/test_fit.py tests/regression/test_comparison.py tests/estimators
     tests/plots tests/cli/test_cluster.py tests/fuzz/test_found.py tests/properties)
 

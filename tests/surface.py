@@ -31,7 +31,7 @@ GUIDES = {
     "posterior.diagnostics": ("to_arviz",),
     "posterior.annotate": ("to_annotated_newick", "to_annotated_nexus"),
     "model.diffusion": ("node_posterior",),
-    "model.gp": ("Columns", "GaussianProcess"),
+    "model.gp": ("GaussianProcess", "OnColumns"),
     "regression.comparison": ("compare",),
     "regression.baselines": ("BASELINES",),
     "plots.records": ("plot_cost_curves",),
@@ -45,9 +45,12 @@ def promised(module):
 
 
 def members(owner):
-    """Public methods and properties that a class has itself, by name; not those that scikit-learn puts there."""
-    found = {name: value for name, value in sorted(vars(owner).items()) if not name.startswith("_")}
-    return {name: value for name, value in found.items() if not name.endswith("_request")}
+    """Public methods and properties of a class and its bases here, by name; not those that scikit-learn puts there."""
+    ours = [each for each in reversed(owner.__mro__) if each.__module__.startswith("coaltree.estimators")] or [owner]
+    every = {name: value for each in ours for name, value in vars(each).items()}
+    found = {name: value for name, value in sorted(every.items()) if not name.startswith("_")}
+    # A method that is there under a condition is behind a descriptor.
+    return {name: getattr(value, "fn", value) for name, value in found.items() if not name.endswith("_request")}
 
 
 def parameters(value, method=False):

@@ -45,6 +45,7 @@ def load(path):
 
 
 check_site = load(DOCS / "check_site.py")
+forge = load(DOCS / "_ext" / "pages.py")
 
 
 def blocks(language, text):
@@ -89,23 +90,55 @@ def test_the_first_page_names_every_extra():
 
 @pytest.mark.parametrize("name", sorted(name for name in PAGES if (DOCS / f"{name}.md").exists()))
 def test_links_of_a_page_lead_somewhere(name):
-    anchors = {
-        page: {*map(slug, re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)), *re.findall(r"^\((.+)\)=$", text, re.M)}
-        for page, text in PAGES.items()
-    }
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(PAGES[name])):
-        if target.startswith("repo:"):
-            assert (REPOSITORY / target.removeprefix("repo:")).exists(), target
-            continue
         if "://" in target:
             continue
-        page, _, anchor = target.partition("#")
-        page = (Path(name).parent / page).with_suffix("").as_posix() if page else name
-        if page.startswith("auto_examples/"):
-            assert page.removeprefix("auto_examples/") in GUIDES, target
-        else:
-            assert page in PAGES, target
-            assert not anchor or anchor in anchors[page], target
+        path, _, anchor = target.partition("#")
+        file = (DOCS / f"{name}.md").parent / path if path else DOCS / f"{name}.md"
+        assert file.exists(), target
+        if anchor:
+            text = file.read_text(encoding="utf-8")
+            assert anchor in set(map(slug, re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE))), target
+
+
+PLAIN = sorted(page.stem for page in forge.pages())
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_page_reads_well_without_a_build(name):
+    """A forge shows neither roles nor directives; the map of the code alone is left to the build."""
+    text = forge.CONTENTS.sub("", PAGES[name])
+    assert not re.search(r"\{[a-z:]+\}`|\]\((repo:|auto_)|^: |^\(.*\)=$", prose(text), flags=re.MULTILINE)
+    directives = {f"{kind} {argument.strip()}" for kind, argument, _ in FENCE.findall(text) if kind.startswith("{")}
+    assert directives <= ({"{inside} graph", "{inside} modules"} if name == "inside" else set())
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_copies_of_a_page_are_up_to_date(name):
+    """`python docs/_ext/pages.py` writes them."""
+    assert forge.as_markdown(PAGES[name]) == PAGES[name]
+
+
+def test_an_old_copy_is_seen():
+    said = "benchmark density.md\nrows: iris\ncolumns: table, default"
+    page = f"<!-- copy of: {said} -->\n\n| table |\n\n<!-- end of copy -->"
+    assert "| iris |" in forge.as_markdown(page)
+    assert (
+        forge.as_markdown("see {py:func}`coaltree.refine` and [x](repo:README.md)")
+        == "see `coaltree.refine` and [x](../README.md)"
+    )
+
+
+def test_pages_are_built_with_links():
+    text = "`coaltree.refine` [`coaltree.plots`](api/plots.rst) [x](../README.md) [g](../examples/start.py)"
+    built = (
+        "{py:obj}`coaltree.refine` [`coaltree.plots`](api/plots.rst) [x](repo:README.md) [g](auto_examples/start.rst)"
+    )
+    assert forge.as_sphinx(text) == built
+    assert forge.as_sphinx("![a](images/scale.png) ![b](images/demo.png)") == (
+        "![a](auto_pictures/scale.png) ![b](images/demo.png)"
+    )
+    assert forge.as_sphinx("```python\n`coaltree.refine`\n```") == "```python\n`coaltree.refine`\n```"
 
 
 def slug(heading):
@@ -134,8 +167,8 @@ def test_files_and_tests_that_pages_name_exist():
 
 
 def test_python_names_that_pages_refer_to_exist():
-    named = {each for text in PAGES.values() for each in re.findall(r"\{py:\w+\}`([\w.]+)`", text)}
-    assert len(named) > 10
+    named = {each for text in PAGES.values() for each in re.findall(r"`(coaltree(?:\.\w+)+)`", prose(text))}
+    assert len(named) > 30
     for name in sorted(named):
         assert resolve(name) is not None, name
 
@@ -193,10 +226,6 @@ def test_code_is_in_blocks_that_are_checked():
         "toml",
         "text",
         "{toctree}",
-        "{image}",
-        "{benchmark}",
-        "{command}",
-        "{written}",
         "{inside}",
     }
     for page, text in PAGES.items():
@@ -233,7 +262,7 @@ def test_an_unknown_option_is_seen():
 
 
 def test_every_command_is_described():
-    described = set(re.findall(r"^```\{command\} (.+)$", PAGES["cli"], flags=re.MULTILINE))
+    described = set(re.findall(r"^<!-- copy of: command (.+) -->$", PAGES["cli"], flags=re.MULTILINE))
     root = typer.main.get_command(app)
     names = {f"{group} {each}".strip() for group, each in leaves(root)}
     assert described == names
@@ -301,40 +330,29 @@ def test_pages_that_guides_refer_to_exist(name):
 
 
 def test_every_picture_is_shown_and_has_a_text():
-    shown = [
-        (page, argument.strip(), body)
-        for page, text in PAGES.items()
-        for kind, argument, body in FENCE.findall(text)
-        if kind == "{image}"
-    ]
-    assert {argument for _, argument, _ in shown} == {
-        f"auto_pictures/{path.stem}.png" for path in DOCS.glob("figures/*.py")
+    drawn = {path.stem for path in DOCS.glob("figures/*.py")}
+    shown = {
+        name: text for page in PAGES.values() for text, name in re.findall(r"!\[([^\]]*)\]\(images/(\w+)\.png\)", page)
     }
-    for page, argument, body in shown:
-        assert re.search(r"^:alt: \S", body, flags=re.MULTILINE), f"{page}: {argument}"
+    assert set(shown) == drawn
+    for name, text in shown.items():
+        assert text.strip(), name
+        assert (DOCS / "images" / f"{name}.png").exists(), "python docs/_ext/pages.py pictures"
 
 
 # ---- tables of results
 
 
-def tables_shown():
-    for page, text in PAGES.items():
-        for kind, argument, body in FENCE.findall(text):
-            if kind == "{benchmark}":
-                options = dict(re.findall(r"^:(\w+): (.+)$", body, flags=re.MULTILINE))
-                yield pytest.param(argument.strip(), options, id=f"{page}-{argument.strip()}-{options.get('section')}")
-
-
-@pytest.mark.parametrize(("file", "options"), list(tables_shown()))
-def test_tables_of_results_are_there(file, options):
-    pytest.importorskip("sphinx", reason="needs Sphinx: pip install '.[docs]'")
-    module = load(DOCS / "_ext" / "measured.py")
-    text = (REPOSITORY / "benchmarks" / file).read_text(encoding="utf-8")
-    header, rows = module.select(module.read_tables(text), **options)
-    assert rows
-    assert all(len(row) == len(header) for row in rows)
-    with pytest.raises(ValueError, match=r"no row"):
-        module.select(module.read_tables(text), rows="no such row")
+def test_parts_of_tables_are_chosen():
+    text = "# one\n| a | b |\n|---|---|\n| x | 1 |\n| y | 2 |\n\n## two\n| c |\n|---|\n| z |\n"
+    tables = forge.read_tables(text)
+    assert forge.select(tables) == (["a", "b"], [["x", "1"], ["y", "2"]])
+    assert forge.select(tables, section="two") == (["c"], [["z"]])
+    assert forge.select(tables, rows="y", columns="b") == (["b"], [["2"]])
+    assert forge.select(tables, where="b = 1") == (["a", "b"], [["x", "1"]])
+    for wrong in ({"rows": "no such row"}, {"where": "b = 3"}, {"section": "three"}):
+        with pytest.raises(ValueError, match=r"no (row|table)"):
+            forge.select(tables, **wrong)
 
 
 # ---- the checker of built pages

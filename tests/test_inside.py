@@ -1,23 +1,27 @@
-"""The map of the code tells the truth: the picture matches the imports, and the walks are the ways that data take."""
+"""The map of the code tells the truth: the picture matches the imports, and the walks are those of real runs."""
 
+import importlib
 import importlib.util
-import itertools
+import json
 import re
 import sys
-import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import coaltree as ct
-from coaltree.cli import app
+FOLDER = Path(__file__).parents[1] / "docs" / "_ext"
 
-FILE = Path(__file__).parents[1] / "docs" / "_ext" / "inside.py"
-spec = importlib.util.spec_from_file_location("docs_inside", FILE)
-inside = importlib.util.module_from_spec(spec)
-sys.modules[spec.name] = inside  # named tuples look their module up
-spec.loader.exec_module(inside)
+
+def load(name):
+    """Import a module of the documentation's own."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # named tuples look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+inside, walks = load("inside"), load("walks")
 
 
 def write_package(folder, **files):
@@ -72,73 +76,56 @@ def test_every_module_says_what_it_is():
     assert not [module.name for module in inside.read_modules() if len(module.sentence) < 10]
 
 
-@pytest.mark.parametrize("name", inside.WALKS)
-def test_no_folder_is_entered_twice(name):
-    entered = [folder for folder, _ in itertools.groupby(inside.WALKS[name], key=inside.folder_of)]
-    assert len(entered) == len(set(entered)) > 3
+# ---- walks
+
+RECORDED = json.loads(walks.RECORDED.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", inside.WALKS)
-def test_functions_of_a_walk_exist_and_say_what_they_do(name):
-    lines = inside.list_walk(name)
-    assert len(lines) == len(inside.WALKS[name])
-    assert not [line for line in lines if line.endswith("`: ")]
+def resolve(function):
+    """The function of a recorded name; AttributeError or ImportError if there is none."""
+    module, _, name = function.partition(":")
+    found = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
 
 
-def test_a_function_that_does_not_exist_is_seen():
+def test_recorded_functions_exist():
+    assert set(RECORDED) == set(walks.RUNS)
+    for walk in RECORDED.values():
+        assert len(walk["functions"]) > 100
+        for function in walk["functions"]:
+            resolve(function)
     with pytest.raises(AttributeError):
-        inside.find("coaltree.tree.no_such_function")
-    with pytest.raises(ModuleNotFoundError):
-        inside.find("no_such_package.no_such_module.function")
+        resolve("coaltree.tree:no_such_function")
 
 
-def called(words):
-    """Functions of the package in the order in which a command first calls them."""
-    seen = {}
-
-    def note(frame, event, argument):
-        if event == "call":
-            seen.setdefault(f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}")
-
-    before = sys.getprofile()
-    threading.setprofile(note)
-    sys.setprofile(note)
-    try:
-        app(words, standalone_mode=False)
-    finally:
-        sys.setprofile(before)
-        threading.setprofile(None)
-    return list(seen)
-
-
-def check_order(name, order):
-    wanted = inside.WALKS[name]
-    assert not set(wanted) - set(order)
-    assert sorted(wanted, key=order.index) == list(wanted)
+def test_changes_of_stage_are_counted():
+    names = [
+        "coaltree.cli:a",
+        "coaltree.tree:b",
+        "coaltree.model.gp:c",
+        "coaltree.model.gig.tables:d",
+        "coaltree.cli:e",
+    ]
+    assert [walks.folder_of(name) for name in names] == ["cli", "coaltree", "model", "model/gig", "cli"]
+    assert walks.count_changes(names) == 3
+    shown = walks.show({"command": "coaltree x", "functions": names})
+    assert "5 functions in 4 files" in shown[0]
+    assert "| `cli` | `cli.a` | 2 |" in shown
 
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_a_table_takes_its_walk(tmp_path):
-    X = ct.sample_data(ct.sample_tree(8, random_state=1), 3, random_state=2)
-    np.savetxt(tmp_path / "table.csv", X, delimiter=",", header="a,b,c", comments="")
-    words = ["cluster", str(tmp_path / "table.csv"), "--out", str(tmp_path / "out"), "--draws", "8", "--warmup", "8"]
-    order = called(words)
-    check_order("table", order)
-    with pytest.raises(AssertionError):
-        check_order("table", order[::-1])
-
-
-@pytest.mark.slow
-@pytest.mark.ci
-def test_events_take_their_walk(tmp_path):
-    pytest.importorskip("duckdb", reason="needs the extra records")
-    app(["records", "simulate", "--subjects", "400", "--out", str(tmp_path / "cohort")], standalone_mode=False)
-    words = ["records", "study", str(tmp_path / "cohort" / "study.toml"), "--out", str(tmp_path / "out"), "--quick"]
-    check_order("events", called(words))
+@pytest.mark.parametrize("name", walks.RUNS)
+def test_a_real_run_takes_the_recorded_walk(name):
+    """`python docs/_ext/walks.py` records anew, and `python docs/_ext/pages.py` copies it to the page."""
+    if name == "events":
+        pytest.importorskip("duckdb", reason="needs the extra records")
+    assert walks.record(name) == RECORDED[name]
 
 
 def test_the_script_writes_files(tmp_path):
     inside.main(tmp_path / "map")
     assert (tmp_path / "map" / "imports.svg").read_text(encoding="utf-8").startswith("<svg xmlns=")
-    assert "## events" in (tmp_path / "map" / "walks.md").read_text(encoding="utf-8")
+    assert "**model**" in (tmp_path / "map" / "modules.md").read_text(encoding="utf-8")

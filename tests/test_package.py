@@ -188,5 +188,6 @@ def test_the_sdist_holds_what_a_packager_needs_and_no_junk(built):
     assert needed <= set(sizes)
     made = re.compile(r"__pycache__|\.nb[ic]$|docs/(_build|auto_)|\.egg-info|\.venv|coaltree-demo")
     assert not [name for name in sizes if made.search(name)]
+    assert not [name for name in sizes if name.startswith("papers/") and name.endswith((".png", ".svg"))]
     assert max(sizes.values()) < 500_000
-    assert sum(sizes.values()) < 15_000_000
+    assert sum(sizes.values()) < 12_000_000

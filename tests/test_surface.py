@@ -16,6 +16,7 @@ MORE = {
     "log_joint": 3,
     "refine": 3,
     "CoalescentProbit.fit": 3,  # scikit-learn's
+    "CoalescentRegression.fit": 3,
     "results.apply": 3,
     "results.predict": 3,
     "results.regress": 3,

@@ -1,20 +1,15 @@
 """The map of the code on the page "How it works inside", made from the code itself whenever the pages are built.
 
-`python docs/_ext/inside.py FOLDER` writes the same to files: `imports.svg`, `modules.md` and `walks.md`.
+`python docs/_ext/inside.py FOLDER` writes the same to files: `imports.svg` and `modules.md`.
 
 - The picture shows which folder imports from which, and how often.
 - The list has every module with its length and the first sentence of its docstring.
-- A walk is the way of some data through the package: functions in the order in which they are first called. To change
-  one, edit WALKS; `tests/test_inside.py` checks that the functions exist, that they are called in this order and that
-  no folder is entered twice.
 """
 
 from __future__ import annotations
 
 import ast
 import html
-import importlib
-import inspect
 import re
 import sys
 from collections import Counter
@@ -25,40 +20,6 @@ from typing import Any, NamedTuple
 SOURCE = Path(__file__).parents[2] / "src" / "coaltree"
 ROOT = "coaltree"
 ROOT_MEANING = "What every stage shares: the tree, formats, reading, checks, random numbers."
-
-WALKS = {
-    "table": (
-        "coaltree.results.clustering.cluster",
-        "coaltree.reading.read_frame",
-        "coaltree.model.guess.guess_columns",
-        "coaltree.estimators.clustering.CoalescentClustering.fit",
-        "coaltree.inference.learning.start.first_guesses",
-        "coaltree.inference.learning.running.run",
-        "coaltree.inference.learning.chain.iterate",
-        "coaltree.posterior.convergence.diagnose",
-        "coaltree.posterior.hierarchy.make_hierarchy",
-        "coaltree.posterior.partition.score_clusters",
-        "coaltree.report.clustering.clustering_page",
-        "coaltree.report.page.Page.write",
-    ),
-    "events": (
-        "coaltree.records.config.load_config",
-        "coaltree.records.study.run_study",
-        "coaltree.records.importer.import_into",
-        "coaltree.records.cohort.build_cohort",
-        "coaltree.records.labels.build_labels",
-        "coaltree.records.features.count_codes",
-        "coaltree.records.cost.future_costs",
-        "coaltree.regression.fit.fit_probit",
-        "coaltree.regression.preparation.prepare",
-        "coaltree.inference.learning.running.run",
-        "coaltree.inference.learning.chain.iterate",
-        "coaltree.posterior.ensemble.TreePosterior.mcc_tree",
-        "coaltree.report.records.draw_figures",
-        "coaltree.report.records.write_report",
-        "coaltree.report.page.Page.write",
-    ),
-}
 
 
 class Module(NamedTuple):
@@ -248,43 +209,11 @@ def _cell(text: str) -> str:
     return re.sub(r"([|*\[\]_<])(?=[^`]*(?:`[^`]*`[^`]*)*$)", r"\\\1", text).replace("``", "`")
 
 
-def find(name: str) -> Any:
-    """Return the function or method of a dotted name; AttributeError or ImportError if there is none."""
-    parts = name.split(".")
-    for cut in range(len(parts) - 1, 0, -1):
-        try:
-            found = importlib.import_module(".".join(parts[:cut]))
-        except ModuleNotFoundError as error:
-            if error.name is None or not name.startswith(error.name):
-                raise
-            continue
-        for part in parts[cut:]:
-            found = getattr(found, part)
-        return found
-    raise ModuleNotFoundError(f"no module of {name}.")
-
-
-def folder_of(name: str) -> str:
-    """Return the folder of a function by its dotted name."""
-    parts = name.split(".")
-    return parts[1] if (SOURCE / parts[1]).is_dir() else ROOT
-
-
-def list_walk(name: str) -> list[str]:
-    """Return a walk as a numbered list: folder, function, and what the function says of itself."""
-    lines = []
-    for i, function in enumerate(WALKS[name]):
-        sentence = first_sentence(inspect.getdoc(find(function)) or "")
-        below = function.removeprefix(f"coaltree.{folder_of(function)}.").removeprefix("coaltree.")
-        lines.append(f"{i + 1}. **{_shown(folder_of(function))}** `{below}`: {_cell(sentence)}")
-    return lines
-
-
 # ---- Sphinx
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Register the directive `inside`, whose argument is graph, modules, or the name of a walk."""
+    """Register the directive `inside`, whose argument is graph or modules."""
     from docutils import nodes
     from docutils.statemachine import StringList
     from sphinx.util.docutils import SphinxDirective
@@ -296,10 +225,9 @@ def setup(app: Any) -> dict[str, bool]:
 
         def run(self) -> list[Any]:
             self.env.note_reread()  # what it shows is not in the page's file
-            which = self.arguments[0]
-            if which == "graph":
+            if self.arguments[0] == "graph":
                 return [nodes.raw("", draw(read_modules()), format="html")]
-            lines = list_modules(read_modules()) if which == "modules" else list_walk(which)
+            lines = list_modules(read_modules())
             container = nodes.container(classes=["inside"])
             self.state.nested_parse(StringList(lines, source=__file__), self.content_offset, container)
             return [container]
@@ -312,11 +240,9 @@ def main(folder: Path) -> None:
     """Write picture and lists."""
     folder.mkdir(parents=True, exist_ok=True)
     modules = read_modules()
-    walks = [line for name in WALKS for line in (f"## {name}", "", *list_walk(name), "")]
     for name, text in (
         ("imports.svg", draw(modules).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)),
         ("modules.md", "\n".join(list_modules(modules))),
-        ("walks.md", "\n".join(walks)),
     ):
         (folder / name).write_text(text + "\n", encoding="utf-8")
 

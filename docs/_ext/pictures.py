@@ -1,7 +1,8 @@
 """Pictures of the pages are programs: each file of docs/figures is run before the pages are read.
 
 `figures/NAME.py` draws one matplotlib figure, which is written to `auto_pictures/NAME.png`. A picture that is newer
-than its program, the library and the benchmarks' results is kept.
+than its program, the library and the benchmarks' results is kept. `images/NAME.png` is a smaller copy for those who
+read the pages without building them.
 """
 
 import runpy
@@ -18,7 +19,7 @@ RESOLUTION = 180
 STYLE = {"font.size": 9.0, "axes.titlesize": 9.5, "savefig.facecolor": "white"}
 
 
-def draw(program, picture):
+def draw(program, picture, resolution):
     """Run a program and save its figure; a warning of the program is an error."""
     from matplotlib import pyplot as plt
 
@@ -27,14 +28,18 @@ def draw(program, picture):
         warnings.simplefilter("error")
         runpy.run_path(str(program))
         figure = plt.gcf()
-        figure.savefig(picture, dpi=RESOLUTION)
+        figure.savefig(picture, dpi=resolution)
     plt.close("all")
 
 
 def draw_all(app):
     """Draw what is not up to date."""
+    draw_into(DOCS / "auto_pictures")
+
+
+def draw_into(folder, resolution=RESOLUTION):
+    """Draw what is not up to date in a folder."""
     mpl.use("agg")
-    folder = DOCS / "auto_pictures"
     folder.mkdir(exist_ok=True)
     sources = [*(DOCS.parent / "src").rglob("*.py"), *(DOCS.parent / "benchmarks").glob("*.md")]
     changed = max(path.stat().st_mtime for path in sources)
@@ -44,7 +49,7 @@ def draw_all(app):
     ):
         picture = folder / f"{program.stem}.png"
         if not picture.exists() or picture.stat().st_mtime < max(changed, program.stat().st_mtime):
-            draw(program, picture)
+            draw(program, picture, resolution)
 
 
 def setup(app):

@@ -24,6 +24,7 @@ from coaltree.inference.moves import whole_tree
 from coaltree.inference.smc import loop
 from coaltree.model.covariance import CovarianceFamily
 from coaltree.model.diffusion import pair_distances
+from coaltree.model.noise import SHARED, GivenNoise
 
 Floats = npt.NDArray[np.float64]
 
@@ -63,7 +64,7 @@ def iterations(
     rng: np.random.Generator,
 ) -> Iterator[Unknowns]:
     """Yield one draw an iteration, without end; leaf noise None means learn it."""
-    now = learn.first_guess(X, family, leaf_noise)
+    now = learn.first_guess(X, family, SHARED if leaf_noise is None else GivenNoise(leaf_noise))
 
     def move(now: Unknowns) -> Unknowns:
         return draw_tree(now, X, method, n_particles, rng)
@@ -71,7 +72,7 @@ def iterations(
     while True:
         # Small matrices on many BLAS threads cost far more than they save.
         with threadpool_limits(limits=1, user_api="blas"):
-            now = learn.iterate(now, X, family, rng, move, learn_noise=leaf_noise is None)
+            now = learn.iterate(now, X, family, rng, move)
         yield now
 
 

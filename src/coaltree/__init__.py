@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from coaltree import metrics, model
 from coaltree._version import __version__
 from coaltree.errors import CoaltreeError
+from coaltree.estimators.learn import learn_posterior
 from coaltree.inference.greedy.build import greedy_tree
-from coaltree.inference.learning.learn import learn_posterior
 from coaltree.inference.moves.refine import refine
 from coaltree.inference.smc.sampling import sample_posterior
 from coaltree.model.coalescent import log_prior, sample_tree
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from coaltree.estimators.cluster import cluster
     from coaltree.estimators.clustering import CoalescentClustering
     from coaltree.estimators.probit import CoalescentProbit
+    from coaltree.estimators.regression import CoalescentRegression
 
 __all__ = [
     "CoalescentClustering",
     "CoalescentProbit",
+    "CoalescentRegression",
     "CoaltreeError",
     "Tree",
     "TreePosterior",
@@ -54,6 +56,7 @@ __all__ = [
 _LATER = {
     "CoalescentClustering": "coaltree.estimators.clustering",
     "CoalescentProbit": "coaltree.estimators.probit",
+    "CoalescentRegression": "coaltree.estimators.regression",
     "cluster": "coaltree.estimators.cluster",
     "results": "coaltree.results",
 }

@@ -37,7 +37,7 @@ def error_at(text: str, position: int, message: str) -> ValueError:
     return ValueError(f"{message} (line {line}, character {position}: {text[position : position + 24]!r}).")
 
 
-def scan(text: str) -> Iterator[Token]:
+def scan_newick(text: str) -> Iterator[Token]:
     """Cut text into labels, marks and comments; white space only separates."""
     if not isinstance(text, str):
         raise InputTypeError(f"text must be a str, got {type(text).__name__}: read the file and decode it first.")
@@ -83,7 +83,7 @@ class Nodes:
         self.pairs.append(pair)
 
 
-def parse(tokens: Iterable[Token], text: str) -> Nodes:
+def parse_newick(tokens: Iterable[Token], text: str) -> Nodes:
     """Read the nodes of one tree, up to and with its semicolon."""
     nodes = Nodes()
     groups: list[tuple[int, list[int]]] = []  # the open parentheses: position, and the nodes inside so far
@@ -153,7 +153,7 @@ def _as_pair(members: list[int], text: str, opening: int) -> tuple[int, int]:
     return members[0], members[1]
 
 
-def build(nodes: Nodes, text: str, names: Iterable[str] | None, tolerance: float) -> tuple[Tree, Floats]:
+def build_newick(nodes: Nodes, text: str, names: Iterable[str] | None, tolerance: float) -> tuple[Tree, Floats]:
     """Make a tree of parsed nodes; also return the numbers that label its merges, nan where there is none."""
     leaves = [i for i, pair in enumerate(nodes.pairs) if pair is None]
     inner = [i for i, pair in enumerate(nodes.pairs) if pair is not None]
@@ -229,7 +229,7 @@ def _as_number(label: str) -> float:
     return float(label) if NUMBER.fullmatch(label) else math.nan
 
 
-def write(
+def write_newick(
     tree: Tree,
     labels: Sequence[str],
     support: npt.ArrayLike | None,

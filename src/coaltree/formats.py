@@ -23,12 +23,12 @@ from coaltree._newick import (
     Token,
     are_numbers,
     as_column,
-    build,
+    build_newick,
     error_at,
-    parse,
+    parse_newick,
     quote,
-    scan,
-    write,
+    scan_newick,
+    write_newick,
 )
 from coaltree.errors import InputError
 from coaltree.tree import Tree, as_array
@@ -100,7 +100,7 @@ def to_newick(
     notes : sequence of str, length n − 1, optional
         A comment for each merge, such as those of `coaltree.posterior.annotate`.
     """
-    return write(tree, _labels(tree), support, digits, notes)
+    return write_newick(tree, _labels(tree), support, digits, notes)
 
 
 def from_newick(text: str, names: Iterable[str] | None = None, *, tolerance: float = 1e-5) -> Tree:
@@ -134,12 +134,12 @@ def newick_with_support(
     text: str, names: Iterable[str] | None = None, *, tolerance: float = 1e-5
 ) -> tuple[Tree, Floats]:
     """Read one tree and the numbers that label its inner nodes, shape (n − 1,), nan where there is none."""
-    tokens = scan(text)
-    nodes = parse(tokens, text)
+    tokens = scan_newick(text)
+    nodes = parse_newick(tokens, text)
     for kind, _, position in tokens:
         if kind != "comment":
             raise error_at(text, position, "There is text after the tree's ';': give one tree at a time")
-    return build(nodes, text, names, tolerance)
+    return build_newick(nodes, text, names, tolerance)
 
 
 def to_nexus(
@@ -183,7 +183,7 @@ def to_nexus(
     lines += [",\n".join(f"    {key} {label}" for key, label in zip(keys, labels, strict=True)), "  ;"]
     for i, (tree, mark) in enumerate(zip(trees, marks, strict=True)):
         own = None if notes is None else notes[i]
-        lines.append(f"  TREE tree_{i + 1} = [&R] {mark}{write(tree, keys, None, digits, own)}")
+        lines.append(f"  TREE tree_{i + 1} = [&R] {mark}{write_newick(tree, keys, None, digits, own)}")
     return "\n".join([*lines, "END;", ""])
 
 
@@ -198,7 +198,7 @@ def from_nexus(text: str, tolerance: float = 1e-5) -> list[Tree]:
 
 def nexus_with_weights(text: str, tolerance: float = 1e-5) -> tuple[list[Tree], Floats]:
     """Read every tree of a Nexus file and its weight, `[&W x]` or `[&W x/y]`, 1 where there is none."""
-    tokens = scan(text)
+    tokens = scan_newick(text)
     if next(tokens, ("", "", 0))[1].upper() != "#NEXUS":
         raise InputError("The text must start with #NEXUS: for Newick text use from_newick.")
     taxa: list[Label] = []
@@ -215,7 +215,7 @@ def nexus_with_weights(text: str, tolerance: float = 1e-5) -> tuple[list[Tree], 
         elif keyword == "TREE":
             if words[-1][0] != "(" or not words[-2][1].endswith("="):
                 raise error_at(text, words[0][2], "A TREE command must read 'TREE name = (…);'")
-            nodes = parse(chain(command[-1:], tokens), text)
+            nodes = parse_newick(chain(command[-1:], tokens), text)
             trees.append(_named_tree(nodes, translate, taxa or list(translate.values()), text, tolerance))
             weights.append(_weight(command, text))
     if not trees:
@@ -270,9 +270,9 @@ def _named_tree(nodes: Nodes, translate: dict[str, Label], taxa: Sequence[Label]
     _rename(nodes, translate, taxa)
     names = [value for _, value in taxa]
     if are_numbers(taxa):
-        tree, _ = build(nodes, text, sorted(names, key=int), tolerance)
+        tree, _ = build_newick(nodes, text, sorted(names, key=int), tolerance)
         return Tree(tree.children, tree.times)
-    return build(nodes, text, names or None, tolerance)[0]
+    return build_newick(nodes, text, names or None, tolerance)[0]
 
 
 def _rename(nodes: Nodes, translate: dict[str, Label], taxa: Sequence[Label]) -> None:

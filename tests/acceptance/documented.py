@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 REPOSITORY = Path(__file__).parents[2]
+DOCS = REPOSITORY / "docs"
 PAGES = {
     path.relative_to(REPOSITORY).as_posix(): path.read_text(encoding="utf-8")
     for path in (
         *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md")),
-        *sorted((REPOSITORY / "docs").rglob("*.md")),
+        *(path for path in sorted(DOCS.rglob("*.md")) if not path.relative_to(DOCS).parts[0].startswith("_")),
     )
-    if not path.relative_to(REPOSITORY / "docs" if "docs" in path.parts else REPOSITORY).parts[0].startswith("_")
 }
 FENCE = re.compile(r"^```(\{?[\w-]*\}?)([^\n]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 # A command in a sentence is one to be run if it says where to write.

@@ -40,6 +40,8 @@ ELSEWHERE = {
     "ruff": "run by .ci/run",
     "mypy": "run by .ci/run",
     "sphinx-build": "run by .ci/run",
+    "python docs/_ext/walks.py": "two runs under a profiler; compared with a real run by tests/test_inside.py",
+    "python docs/_ext/pages.py": "writes pages; compared with the pages by tests/test_docs.py",
     "python docs/check_site.py": "run by .ci/run",
     "bash .ci/run": "runs these tests",
     "PYTHON=python3.11 bash tests/compatibility.sh": "other versions of Python and numpy; run every night",

@@ -4,6 +4,8 @@ Whole numbers at which the source may change its way are collected (`sizes`): ea
 after it, or a reason is given why it cannot change what is predicted (`unaffected`).
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.integrate import trapezoid
@@ -12,9 +14,10 @@ import coaltree as ct
 from coaltree.inference.neighbors import TREE_SHARE
 from coaltree.inference.predictive.mixed import Mixed, without
 from coaltree.model.columns import ColumnModel, Columns
+from coaltree.posterior.draws import MATRIX
 from tests.acceptance.sizes import all_sizes, sizes_in
 from tests.acceptance.unaffected import NAMES, reason_for
-from tests.reference.posteriors import make_posterior
+from tests.reference.posteriors import make_draws, make_posterior
 from tests.seeds import seed
 
 pandas = pytest.importorskip("pandas")
@@ -36,11 +39,11 @@ ROWS = {  # of the table in which new rows are placed
     "model.gig.laplace._BLOCK": itself,
 }
 FITTED = {  # rows of a table of numbers that is fitted first
-    "inference.effort.FULL_ROWS": itself,
+    "sizes.FULL_ROWS": itself,
     "inference.greedy.build.TABLE_FROM": itself,
-    "inference.learning.chain.FEW_ROWS": itself,
-    "inference.learning.start.ALL_PAIRS": itself,
-    "inference.learning.start.N_NEAR": itself,
+    "sizes.ROWS_SORTED": itself,
+    "sizes.ROWS_FOR_ALL_PAIRS": itself,
+    "sizes.NEAR_ROWS": itself,
     "inference.moves.lineages.PER_BUCKET": itself,
     "inference.moves.lineages.N_PIECES": itself,
     "inference.moves.local.N_AROUND": lambda size: size // 2,  # edges
@@ -52,12 +55,12 @@ FITTED = {  # rows of a table of numbers that is fitted first
     "posterior.hierarchy.MOST_ROWS": itself,
 }
 FITTED_MIXED = {  # rows of a mixed table that is fitted first
-    "inference.learning.chain.MANY_ROWS": itself,
-    "inference.learning.latent.N_PROBED": itself,
+    "sizes.ROWS_DRAWN_IN_TURNS": itself,
+    "sizes.ROWS_PROBED": itself,
 }
 # What is tested by itself, in the test named.
 OTHERS = {
-    "inference.effort.FULL_ROWS_PER_COLUMN": "wide tables",
+    "sizes.FULL_ROWS_PER_COLUMN": "wide tables",
     "model.diffusion._BLOCK": "wide tables",
     "model.diffusion._FEW_COLUMNS": "wide tables",
     "inference.neighbors.BLOCK_BYTES": "many new rows",
@@ -124,15 +127,16 @@ def posed(trees, table, covariance, cells=None, columns=COLUMNS, cuts=CUTS):
     n, n_trees, d = len(table), len(trees), len(covariance)
     model = ct.CoalescentClustering(random_state=0)
     model.mixed_ = model.columns_ = None
+    compact = np.diag(covariance) if np.count_nonzero(covariance) == d else covariance
+    model.draws_ = make_draws(trees, compact[None], np.full(n, NOISE))
     if cells is not None:
         encoded = columns.encode(cells)
         latent = np.repeat(table[np.isnan(encoded.X)][None], n_trees, axis=0).astype(np.float32)
-        draws = (np.arange(n_trees), latent, np.repeat(cuts[None], n_trees, axis=0))
-        model.mixed_, model.columns_ = Mixed(columns, cells, (), encoded, *draws), columns
+        kept = {"index": np.arange(n_trees), "entries": latent, "cuts": np.repeat(cuts[None], n_trees, axis=0)}
+        model.draws_ = replace(model.draws_, **kept)
+        model.mixed_, model.columns_ = Mixed(columns, cells, (), encoded, model.draws_), columns
     model.posterior_ = make_posterior(trees, np.full(n_trees, 1.0 / n_trees))
-    compact = np.diag(covariance) if np.count_nonzero(covariance) == d else covariance
-    model.covariances_, model.leaf_noises_ = compact[None], np.full((1, n), NOISE)
-    model.new_noises_, model.tails_, model.completed_, model.effective_columns_ = None, None, table, float(d)
+    model.completed_, model.effective_columns_ = table, float(d)
     model.n_features_in_, model.incomplete_ = d if cells is None else cells.shape[1], np.zeros(n, dtype=bool)
     model.compact_covariance_, model.leaf_noise_, model.tree_ = compact, np.full(n, NOISE), trees[0]
     model.labels_ = trees[0].cut(n_clusters=3)
@@ -252,7 +256,7 @@ def test_levels_after_a_fit_sum_to_one(n):
 
 
 WIDE = [  # rows and columns; blocks of rows are for tables of more columns than few
-    *((n, 20) for n in around("inference.effort.FULL_ROWS_PER_COLUMN", lambda size: 20 * size)),
+    *((n, 20) for n in around("sizes.FULL_ROWS_PER_COLUMN", lambda size: 20 * size)),
     *((n, FOUND["model.diffusion._FEW_COLUMNS"] + 1) for n in around("model.diffusion._BLOCK")),
     *((60, d) for d in around("model.diffusion._FEW_COLUMNS")),
 ]
@@ -342,7 +346,10 @@ def test_many_levels_sum_to_one(n_levels):
 def left_out(tree, table, covariance, cells=None):
     """Leave-one-out from enough draws, all but alike: the density given one tree without the row."""
     model = posed([tree] * 26, table, covariance, cells)
-    model.covariances_ = np.array([model.compact_covariance_ * (1.0 + 1e-6 * m) for m in range(26)])
+    covariances = np.array([model.compact_covariance_ * (1.0 + 1e-6 * m) for m in range(26)])
+    model.draws_ = replace(model.draws_, phi={MATRIX: covariances})
+    if model.mixed_ is not None:
+        model.mixed_ = replace(model.mixed_, draws=model.draws_)
     return model.leave_one_out()
 
 

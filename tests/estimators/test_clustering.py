@@ -149,7 +149,7 @@ def test_files(covariance, tmp_path):
     saved.save(tmp_path / "model.npz")
     loaded = CoalescentClustering.load(tmp_path / "model.npz")
     np.testing.assert_array_equal(loaded.score_samples(X[:5] + 0.2), saved.score_samples(X[:5] + 0.2))
-    np.testing.assert_array_equal(loaded.covariances_, saved.covariances_)
+    np.testing.assert_array_equal(loaded.draws_.covariances, saved.draws_.covariances)
     np.testing.assert_array_equal(loaded.labels_, saved.labels_)
     assert loaded.tree_ == saved.tree_
     assert loaded.cluster_scores_ == saved.cluster_scores_
@@ -158,6 +158,14 @@ def test_files(covariance, tmp_path):
     assert loaded.get_params().keys() == saved.get_params().keys()
     np.testing.assert_array_equal(loaded.covariance, saved.covariance)
     assert loaded.n_draws == 6
+
+
+def test_a_second_fit_forgets_how_the_first_chose_its_number():
+    refitted = CoalescentClustering(**QUICK).fit(X)
+    assert refitted.cluster_scores_
+    refitted.set_params(n_clusters=2).fit(X)
+    fresh = CoalescentClustering(2, **QUICK).fit(X)
+    assert {name for name in vars(refitted) if name.endswith("_")} == {n for n in vars(fresh) if n.endswith("_")}
 
 
 def test_names_survive_a_file(model, tmp_path):
@@ -233,7 +241,7 @@ def test_greedy_by_neighbours(monkeypatch):
     monkeypatch.setattr(memory, "available_memory", lambda: 4 * len(X) * (len(X) - 1) - 1)
     with pytest.raises(MemoryError):
         CoalescentClustering(**QUICK, method="greedy").fit(X)
-    monkeypatch.setattr("coaltree.inference.learning.start.ALL_PAIRS", 10)  # as of many rows
+    monkeypatch.setattr("coaltree.sizes.ROWS_FOR_ALL_PAIRS", 10)  # as of many rows
     monkeypatch.setattr("coaltree.posterior.partition.MOST_IN_CLOUD", 30)
     few = CoalescentClustering(**QUICK, method="greedy", neighbors=5).fit(X)
     assert few.n_clusters_ == 3

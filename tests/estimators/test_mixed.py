@@ -133,7 +133,7 @@ def test_numbers_have_the_density_of_the_other_engine(covariance):
     model = ct.CoalescentClustering(covariance=covariance, **QUICK, columns=kinds, n_clusters=2).fit(X)
     new = np.array([[0.3, 0.4], [5.0, 6.0], [2.0, 9.0]])
     scale, centre = X.std(axis=0), X.mean(axis=0)
-    fit = predict.make_fit(model.posterior_, model.completed_, model.covariances_, model.leaf_noises_)
+    fit = predict.make_fit(model.posterior_, model.completed_, model.draws_.covariances, model.draws_.leaf_noises)
     exact = predict.log_predictive(fit, (new - centre) / scale) - np.log(scale).sum()
     np.testing.assert_allclose(model.score_samples(new), exact, atol=2e-3)
     labels = predict.label_probabilities(fit, (new - centre) / scale, model.labels_)

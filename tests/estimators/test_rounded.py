@@ -6,9 +6,10 @@ import pytest
 import coaltree as ct
 from coaltree.frame import as_frame
 from coaltree.inference.predictive import loo
-from coaltree.inference.predictive.mixed import as_mixed
+from coaltree.inference.predictive.mixed import Mixed
 from coaltree.inference.predictive.mixed import leave_one_out as leave_one_out_mixed
 from coaltree.model.guess import FINE, guess_columns
+from coaltree.model.tables import make_table
 
 pandas = pytest.importorskip("pandas")
 
@@ -67,7 +68,7 @@ def test_other_covariances_have_cells():
     table.iloc[1] = table.iloc[0]
     model = ct.CoalescentClustering(covariance="diagonal", columns=NAMED, n_clusters=2, **QUICK).fit(table)
     assert [(each.kind, each.exact) for each in model.columns_.models] == [("rounded", False)] * 4
-    assert model.mixed_.latent.shape == (20, 120)
+    assert model.draws_.entries.shape == (20, 120)
     assert model.effective_columns_ == 4.0
     assert model.leaf_noise_[0] > 1e-6
 
@@ -93,9 +94,9 @@ def test_leave_one_out_has_the_weights_of_the_chain(power):
     rng = np.random.default_rng(0)
     X = ct.sample_data(ct.sample_tree(40, random_state=rng), 3, leaf_noise=0.1, random_state=rng)
     learned = ct.learn_posterior(X, n_draws=60, warmup=40)
-    plain = loo.leave_one_out(learned.posterior, X, learned.covariances, learned.leaf_noises, None, power)
-    mixed = as_mixed(X, guess_columns(as_frame(X), scale="none"))
-    draws = (learned.posterior, X, learned.covariances, learned.leaf_noises, None)
+    plain = loo.leave_one_out(learned.posterior, X, learned.draws, power)
+    mixed = Mixed.of(make_table(X, guess_columns(as_frame(X), scale="none")), learned.draws)
+    draws = (learned.posterior, X)
     found = leave_one_out_mixed(mixed, *draws, power)
     np.testing.assert_allclose(found.log_density, plain.log_density, atol=0.02)
     other = leave_one_out_mixed(mixed, *draws, 1.4 - power)

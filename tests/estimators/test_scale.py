@@ -48,10 +48,10 @@ def test_units_do_not_matter_in_a_table_and_are_told_of():
 
 
 def test_an_array_keeps_its_units_and_a_warning_says_so():
-    with pytest.warns(UserWarning, match=r"in their own units the widest decide\. scale='standard'"):
+    with pytest.warns(UserWarning, match=r"the widest decide the tree\. Pass scale='standard'"):
         plain = ct.CoalescentClustering(**QUICK).fit(UNEQUAL)
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", "The widths of columns")
+        warnings.filterwarnings("error", "Columns of X differ in scale")
         kept = ct.CoalescentClustering(**QUICK, scale="none").fit(UNEQUAL)
         scaled = ct.CoalescentClustering(**QUICK, scale="standard").fit(UNEQUAL)
         ct.CoalescentClustering(**QUICK).fit(X)
@@ -65,7 +65,7 @@ def test_principal_components_keep_their_size():
     components = PCA().fit_transform(UNEQUAL)
     names = ["PC1", "PC2", "PC3"]
     with warnings.catch_warnings():  # of unequal scales, which components have
-        warnings.filterwarnings("error", "The widths of columns")
+        warnings.filterwarnings("error", "Columns of X differ in scale")
         plain = ct.CoalescentClustering(**QUICK).fit(components)
     named = ct.CoalescentClustering(**QUICK).fit(pd.DataFrame(components, columns=names))
     np.testing.assert_allclose(named.posterior_.times, plain.posterior_.times, rtol=1e-6)

@@ -275,13 +275,13 @@ def _learn(path: Path) -> Any:
 
 
 def _regress(path: Path) -> Any:
-    from coaltree.regression.fit import fit_probit
+    from coaltree.regression.fit import fit_regression
 
     X = np.linspace(-1, 1, 12)[:, None] ** [1, 2]
     Y = np.array([[i % 2, i % 3 == 0] for i in range(12)], dtype=float)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # nor does one
-        return fit_probit(X, Y, n_iter=2, burn_in=1, n_chains=1, random_state=0, checkpoint=path)
+        return fit_regression(X, Y, n_iter=2, burn_in=1, n_chains=1, random_state=0, checkpoint=path)
 
 
 # ---- settings of a study

@@ -22,6 +22,7 @@ from coaltree.model.coalescent import log_prior
 from coaltree.model.columns import CATEGORICAL, ORDINAL, ROUNDED, ColumnModel, Columns, mean_gap
 from coaltree.model.covariance import Diagonal, HuangWand, Spherical
 from coaltree.model.missing import Imputed
+from coaltree.model.noise import SHARED, GivenNoise
 from coaltree.model.unit import UnitWishart, unit_family
 from coaltree.randomness import make_streams
 from tests.model.invariance import LIMIT, stream
@@ -103,7 +104,7 @@ def discrepancy(columns, kind, share_missing, rng, n_tables=150, n_iter=3):
             return draw_tree(state, latent.encoded.X, rng)
 
         for _ in range(n_iter):
-            now = iterate(now, latent.encoded.X, family, rng, move, True, latent)
+            now = iterate(now, latent.encoded.X, family, rng, move, latent)
         changes.append(statistics(latent, now) - before)
     changes = np.array(changes)
     spread = changes.std(axis=0) / math.sqrt(len(changes))
@@ -209,10 +210,10 @@ def test_the_start_has_times_as_the_coalescent_expects(request):
     cells = np.where(np.arange(6) > 2, np.median(Z, axis=0) < Z, Z)
     latent = Augmentation(columns, columns.encode(cells))
     family = unit_family("spherical", columns.unit)
-    noise = latent.first_noise(rng)
-    start = first_guesses(latent.encoded.start, family, noise, 1, rng)[0][0]
-    begun = latent.begin(start, rng, learn_noise=True)
+    level = latent.first_level(rng)
+    start = first_guesses(latent.encoded.start, family, SHARED, 1, rng, level)[0][0]
+    begun = latent.begin(start, rng)
     assert -1.5 * 400 < log_prior(begun.tree) < -0.5 * 400
-    given = latent.begin(start, rng)
-    assert given.noise_level == noise[0]
+    given = latent.begin(start._replace(noise=GivenNoise(start.leaf_noise)), rng)
+    assert given.noise_level == level
     np.testing.assert_array_equal(given.tree.times, start.tree.times)

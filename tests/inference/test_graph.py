@@ -66,8 +66,8 @@ def test_candidates_are_mutual():
     """A cluster that is near one whose neighbours are all nearer is a candidate of that one, if there is room."""
     X = np.array([[0.0], [1.0], [2.1], [10.0], [20.5], [np.nan], [np.nan], [np.nan], [np.nan]])
     near, eps = graph.empty_lists(9, 2)
-    forest = graph.Forest(X, np.zeros(9), np.arange(9, dtype=np.int32), near, eps)
-    graph.connect(forest, np.arange(5), *nearest(X[:5], 1))
+    forest = graph.MergingForest(X, np.zeros(9), np.arange(9, dtype=np.int32), near, eps)
+    graph.connect_neighbors(forest, np.arange(5), *nearest(X[:5], 1))
     assert near[:5].tolist() == [[1, 9], [0, 2], [1, 3], [2, 4], [3, 9]]
     np.testing.assert_allclose(eps[:5, 0], [1.0, 1.0, 1.1**2, 7.9**2, 10.5**2])
 

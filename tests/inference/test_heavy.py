@@ -11,10 +11,10 @@ import coaltree as ct
 from coaltree.inference.learning import chain
 from coaltree.inference.learning.chain import Unknowns
 from coaltree.inference.moves import row_noise
-from coaltree.inference.moves.row_noise import Tails
 from coaltree.inference.moves.walk import Walk, recompute
 from coaltree.model.covariance import Spherical
 from coaltree.model.diffusion import log_likelihood
+from coaltree.model.noise import DF_RATE, DF_SHAPE, LEAST_DF, MOST_DF, SMALLEST_NOISE, RobustNoise
 from tests.seeds import seed
 
 N, D, N_REPLICATES = 6, 2, 300
@@ -23,15 +23,15 @@ FAMILY = Spherical(shape=3.0, scale=2.0)
 
 def draw_tails(rng):
     df = 0.0
-    while not row_noise.LEAST_DF < df < row_noise.MOST_DF:
-        df = rng.gamma(row_noise.DF_SHAPE) / row_noise.DF_RATE
-    tails = Tails(rng.exponential(), df)
+    while not LEAST_DF < df < MOST_DF:
+        df = rng.gamma(DF_SHAPE) / DF_RATE
+    tails = RobustNoise(rng.exponential(), df)
     return tails, tails.scale * 0.5 * df / rng.gamma(0.5 * df, size=N)
 
 
 def simulate(rng):
     tails, noise = draw_tails(rng)
-    now = Unknowns(ct.sample_tree(N, random_state=rng), FAMILY.sample_prior(D, rng), noise, tails=tails)
+    now = Unknowns(ct.sample_tree(N, random_state=rng), FAMILY.sample_prior(D, rng), noise, noise=tails)
     return now, ct.sample_data(now.tree, now.covariance.matrix(), leaf_noise=noise, random_state=rng)
 
 
@@ -39,9 +39,9 @@ def statistics(now):
     return [
         np.log(now.leaf_noise[0]),
         np.log(now.leaf_noise.max()),
-        np.log(now.leaf_noise / now.tails.scale).mean(),
-        np.log(now.tails.scale),
-        np.log(now.tails.df),
+        np.log(now.leaf_noise / now.noise.scale).mean(),
+        np.log(now.noise.scale),
+        np.log(now.noise.df),
         np.log(now.tree.times[0]),
         np.log(now.tree.times[-1]),
         np.log(now.covariance.matrix()[0, 0]),
@@ -76,7 +76,12 @@ def test_a_law_with_a_wrong_scale_is_noticed(monkeypatch):
 
 def test_a_shift_without_its_prior_is_noticed(monkeypatch):
     monkeypatch.setattr(
-        chain, "draw_shift", lambda first, noise, tails, rng: rng.uniform(-noise.min() * 0.99, first * 0.99)
+        RobustNoise,
+        "draw_offset",
+        lambda self, times, rows, least, rng: (
+            times - (shift := rng.uniform(-rows.min() * 0.99, times[0] * 0.99)),
+            rows + shift,
+        ),
     )
     assert smallest_p_value() < 1e-4
 
@@ -85,7 +90,7 @@ def test_noise_of_a_row_against_quadrature():
     """Mean and variance of log s_0 given everything else, of many draws by the kernel."""
     rng = np.random.default_rng(seed(1))
     tree = ct.sample_tree(4, random_state=rng)
-    noise, tails = np.array([0.5, 0.1, 0.2, 0.3]), Tails(0.2, 3.0)
+    noise, tails = np.array([0.5, 0.1, 0.2, 0.3]), RobustNoise(0.2, 3.0)
     X = ct.sample_data(tree, np.eye(3), leaf_noise=0.3, random_state=rng)
     X[0] += 2.0
 
@@ -105,7 +110,7 @@ def test_noise_of_a_row_against_quadrature():
         walk.state.variance[walk.place[1:4]] = noise[1:]
         walk.given(X, walk.state.variance[walk.place[:4]])
         recompute(walk.state)
-        draws.append(math.log(walk.draw_noise(tails)[0]))
+        draws.append(math.log(walk.draw_noise(*tails.tails)[0]))
     x = np.array(draws)
     worth = 4000 * (1 - np.corrcoef(x[1:], x[:-1])[0, 1]) / (1 + np.corrcoef(x[1:], x[:-1])[0, 1])
     assert abs(x.mean() - mean) < 4.5 * sd / math.sqrt(worth)
@@ -170,7 +175,7 @@ def test_rows_that_agree_in_everything_leave_little_noise():
     X[:6] = X[0]
     learned = ct.learn_posterior(X, "diagonal", leaf_noise="robust", n_draws=40, warmup=150)
     assert np.isfinite(learned.trace["log_joint"]).all()
-    assert learned.trace["leaf_noise"].min() >= 0.99 * row_noise.SMALLEST_NOISE
+    assert learned.trace["leaf_noise"].min() >= 0.99 * SMALLEST_NOISE
 
 
 def test_greedy_trees_have_one_noise():
@@ -186,4 +191,4 @@ def test_a_checkpoint_goes_on_to_the_identical_result(tmp_path, spoilt):
     longer = ct.learn_posterior(spoilt, n_draws=20, **effort, thin=1, checkpoint=path)
     assert longer.posterior.times.tobytes() == whole.posterior.times.tobytes()
     assert longer.leaf_noises.tobytes() == whole.leaf_noises.tobytes()
-    assert np.array_equal(longer.new_noises, whole.new_noises)
+    assert np.array_equal(longer.draws.new_noises, whole.draws.new_noises)

@@ -16,7 +16,9 @@ N_BATCHES, BATCH = 20, 1000
 
 def run(X, n_particles, random_state=0, covariance=None, leaf_noise=0.0, **settings):
     rng = np.random.default_rng(random_state)
-    return insertion.run(*whiten_leaves(X, covariance, leaf_noise), n_particles=n_particles, rng=rng, **settings)
+    return insertion.run_insertion(
+        *whiten_leaves(X, covariance, leaf_noise), n_particles=n_particles, rng=rng, **settings
+    )
 
 
 def batches(n, d, leaf_noise, number, n_batches=N_BATCHES, n_particles=BATCH, weighted=True, **settings):

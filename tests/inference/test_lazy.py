@@ -35,7 +35,11 @@ def bounds(d, eps, v, log_level):
 @kernel
 def tabulated(table, d, eps):
     _, _, a, b, _ = gig.peak(d, eps, 1.0, 0.0)
-    return tables.log_mass(table, eps, a, b), quadrature.log_mass(0.0, a, b, -math.inf), tables.log_local(table, d, eps)
+    return (
+        tables.tabled_log_mass(table, eps, a, b),
+        quadrature.log_mass(0.0, a, b, -math.inf),
+        tables.tabled_log_local(table, d, eps),
+    )
 
 
 def test_bounds_of_the_distribution_function():

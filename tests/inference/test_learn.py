@@ -9,16 +9,17 @@ from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
+from coaltree import sizes
+from coaltree.estimators.learn import candidates, pilot_effort
 from coaltree.inference.effort import Effort
 from coaltree.inference.learning import chain as learn
-from coaltree.inference.learning import start
-from coaltree.inference.learning.chain import Chain, Settings, Unknowns
-from coaltree.inference.learning.learn import candidates, pilot_effort
+from coaltree.inference.learning.chain import ChainSettings, TreeChain, Unknowns
 from coaltree.inference.learning.working import Working
 from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, ShrunkWishart, Spherical
 from coaltree.model.diffusion import log_likelihood
 from coaltree.model.gp import GaussianProcess
 from coaltree.model.missing import Imputed, impute_columns
+from coaltree.model.noise import SHARED, GivenNoise
 from tests.seeds import seed
 
 N, D, N_REPLICATES, N_STEPS = 6, 2, 200, 2
@@ -42,7 +43,9 @@ def draw_from_prior(family, rng, learn_noise, rounding=0.0):
         noise = rng.exponential() if learn_noise else 0.2
         covariance = family.sample_prior(D, rng)
         if noise * covariance.amplitude >= rounding:
-            return Unknowns(ct.sample_tree(N, random_state=rng), covariance, np.full(N, noise))
+            rows = np.full(N, noise)
+            known = SHARED if learn_noise else GivenNoise(rows)
+            return Unknowns(ct.sample_tree(N, random_state=rng), covariance, rows, noise=known)
 
 
 def statistics(unknowns, X):
@@ -67,8 +70,8 @@ def simulate(family, learn_noise, rng, rounding=0.0):
     return now, ct.sample_data(now.tree, now.covariance.matrix(), leaf_noise=now.leaf_noise, random_state=rng)
 
 
-def iterate(now, X, family, rng, learn_noise=True, rounding=0.0):
-    how = (lambda now: learn.draw_tree(now, X, rng), learn_noise, None, Working(1.0, rounding))
+def iterate(now, X, family, rng, rounding=0.0):
+    how = (lambda now: learn.draw_tree(now, X, rng), None, Working(1.0, rounding))
     return learn.iterate(now, X, family, rng, *how)
 
 
@@ -85,7 +88,7 @@ def smallest_p_value(family, learn_noise=True, kernel_family=None, gaps=False, r
             now = now._replace(missing=Imputed(hidden, hidden))
         for _ in range(N_STEPS):
             bound = rounding if kernel_rounding is None else kernel_rounding
-            now = iterate(now, X, kernel_family or family, rng, learn_noise, bound)
+            now = iterate(now, X, kernel_family or family, rng, bound)
         after.append(statistics(now, X))
     before, after = np.array(before), np.array(after)
     varies = before.std(axis=0) > 1e-9
@@ -145,7 +148,7 @@ def test_scale_move_keeps_the_likelihood():
     family = FAMILIES["inverse Wishart"]
     now = draw_from_prior(family, rng, True)
     X = ct.sample_data(now.tree, now.covariance.matrix(), leaf_noise=now.leaf_noise, random_state=rng)
-    new = learn.draw_scale(now, X, family, True, rng)
+    new = learn.draw_scale(now, X, family, rng)
     assert new.tree.times[-1] != now.tree.times[-1]
     assert log_likelihood(new.tree, X, new.covariance.matrix(), new.leaf_noise) == pytest.approx(
         log_likelihood(now.tree, X, now.covariance.matrix(), now.leaf_noise), rel=1e-9
@@ -159,8 +162,8 @@ def test_scale_move_improves_mixing(monkeypatch):
 
     def autocorrelation():
         family = Spherical()
-        (first,), near = learn.first_guesses(X, family, None, 1, np.random.default_rng(1))
-        chain = Chain(X, family, Settings(warmup=50), first, near, np.random.default_rng(2))
+        (first,), near = learn.first_guesses(X, family, SHARED, 1, np.random.default_rng(1))
+        chain = TreeChain(X, family, ChainSettings(warmup=50), first, near, np.random.default_rng(2))
         for _ in range(300):
             chain.advance()
         x = np.log(chain.trace["variance"][50:])
@@ -229,29 +232,29 @@ def test_amplitude_is_found_from_far_away(factor):
     rng = np.random.default_rng(seed(3))
     X = ct.sample_data(ct.sample_tree(30, random_state=rng), 20.0 * np.eye(30), random_state=rng)
     family = Spherical()
-    now = learn.first_guess(X, family, np.zeros(30))
+    now = learn.first_guess(X, family, GivenNoise(np.zeros(30)))
     now = now._replace(covariance=family.rescale(now.covariance, factor)[0])
     for _ in range(15):
-        now = iterate(now, X, family, rng, learn_noise=False)
+        now = iterate(now, X, family, rng)
     assert 5.0 < now.covariance.matrix()[0, 0] < 80.0
 
 
 # ---- whole chains
 
 
-def chain_over(X, family, number, warmup=20, leaf_noise=None, **how):
-    starts, near = learn.first_guesses(X, family, leaf_noise, number + 1, np.random.default_rng(seed(1)))
-    settings = Settings(warmup, learn_noise=leaf_noise is None, **how)
-    return Chain(X, family, settings, starts[number], near, np.random.default_rng(seed(number)))
+def chain_over(X, family, number, warmup=20, noise=SHARED, **how):
+    starts, near = learn.first_guesses(X, family, noise, number + 1, np.random.default_rng(seed(1)))
+    settings = ChainSettings(warmup, **how)
+    return TreeChain(X, family, settings, starts[number], near, np.random.default_rng(seed(number)))
 
 
 def test_chains_start_from_different_trees():
     X = ct.sample_data(ct.sample_tree(60, random_state=1), 4, random_state=2)
-    starts, near = learn.first_guesses(X, Spherical(), None, 3, np.random.default_rng(0))
+    starts, near = learn.first_guesses(X, Spherical(), SHARED, 3, np.random.default_rng(0))
     trees = [each.tree for each in starts]
     distances = [ct.metrics.robinson_foulds(trees[0], tree) for tree in trees[1:]]
     assert all(distance > 0 for distance in distances)
-    assert near.shape == (60, start.N_NEAR)
+    assert near.shape == (60, sizes.NEAR_ROWS)
     assert all(np.all(np.diff(tree.times, prepend=0.0) > 0) for tree in trees)
 
 
@@ -326,8 +329,8 @@ def test_ranks_of_the_truth_are_uniform():
     for replicate in range(120):
         rng = np.random.default_rng(seed(1000 + replicate))
         now, X = simulate(family, True, rng)
-        (first,), near = learn.first_guesses(X, family, None, 1, rng)
-        chain = Chain(X, family, Settings(warmup=40, thin=6), first, near, rng)
+        (first,), near = learn.first_guesses(X, family, SHARED, 1, rng)
+        chain = TreeChain(X, family, ChainSettings(warmup=40, thin=6), first, near, rng)
         for _ in range(40 + 6 * 19):
             chain.advance()
         drawn = np.array(
@@ -335,8 +338,8 @@ def test_ranks_of_the_truth_are_uniform():
                 statistics(
                     Unknowns(
                         ct.Tree(draw.children, draw.times),
-                        family.from_values(draw.values, D),
-                        np.full(N, draw.leaf_noise),
+                        family.from_values(draw.phi, D),
+                        np.full(N, draw.noise[0]),
                     ),
                     X,
                 )[2:7]

@@ -17,7 +17,9 @@ def run(X, method, n_particles, seed=0, leaf_noise=0.0, **options):
     eps = pair_distances(rows)
     settings = {"ess_threshold": 0.5, "n_jobs": 1} | options
     rng = np.random.default_rng(seed)
-    return loop.run(eps, X.shape[1], noise, log_det, method=method, n_particles=n_particles, rng=rng, **settings)
+    return loop.run_particles(
+        eps, X.shape[1], noise, log_det, method=method, n_particles=n_particles, rng=rng, **settings
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -122,7 +124,7 @@ def test_the_distances_of_the_leaves_are_shared_and_stay(method):
     before = eps.copy()
     settings = {"ess_threshold": 1.0, "n_jobs": 1}
     results = [
-        loop.run(eps, 4, noise, 0.0, method=method, n_particles=5, rng=np.random.default_rng(0), **settings)
+        loop.run_particles(eps, 4, noise, 0.0, method=method, n_particles=5, rng=np.random.default_rng(0), **settings)
         for _ in range(2)
     ]
     np.testing.assert_array_equal(eps, before)

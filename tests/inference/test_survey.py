@@ -10,8 +10,8 @@ from scipy.stats import kstest
 import coaltree as ct
 from coaltree._compile import kernel
 from coaltree.inference.moves.edge_density import N_KNOTS, draw_from_knots
-from coaltree.inference.moves.mutable_tree import attach, detach, make_chain, other_child, recompute
-from coaltree.inference.moves.regraft_proposal import ROUGHLY, make_survey, visit_edges, weigh_edges, weigh_place
+from coaltree.inference.moves.mutable_tree import attach, detach, make_chain, other_child, recompute_tree
+from coaltree.inference.moves.regraft_proposal import ROUGHLY, make_survey, visit_edges, weigh_place, weigh_proposals
 from coaltree.randomness import make_streams
 from tests.reference.regraft import Proposal, hang
 from tests.reference.trees import leaves_below
@@ -25,7 +25,7 @@ def weigh_places(state, cut, node, time, beta, out):
     home, home_time = other_child(state, cut), state.time[state.parent[cut]]
     detach(state, cut)
     n_edges = visit_edges(state, cut, ROUGHLY, survey)
-    log_total = weigh_edges(state, cut, beta, n_edges, survey)
+    log_total = weigh_proposals(state, cut, beta, n_edges, survey)
     for k in range(node.size):
         out[0, k], out[1, k] = weigh_place(state, cut, node[k], time[k], beta, survey, log_total)
     attach(state, cut, home, home_time)
@@ -133,6 +133,6 @@ def test_proposal_forgets_where_the_subtree_hung():
         chain.children[merge] = node, cut
         chain.parent[node], chain.parent[merge], chain.time[merge] = merge, above, t
         chain.merge_times[:] = np.sort(chain.time[n:-1])
-        recompute(chain)
+        recompute_tree(chain)
         weigh_places(chain, cut, nodes, times, 1.0, after)
         np.testing.assert_allclose(after, before, rtol=1e-8, atol=1e-8)

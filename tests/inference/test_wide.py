@@ -245,7 +245,7 @@ def test_public_functions_form_nothing_square(wide):
         ct.greedy_tree(X, variances, leaf_noise=0.05)
         ct.sample_posterior(X, variances, n_particles=2, leaf_noise=0.05, method="smc1")
         diffusion.sample_nodes(tree, X, None, 0.05, random_state=1)
-        missing.scatter(tree, X, np.full(N, 0.05))
+        missing.observed_scatter(tree, X, np.full(N, 0.05))
 
     assert peak_of(use) < BOUND
 

@@ -78,7 +78,7 @@ def test_columns_are_counted_whatever_rows_are_near(n, d, rho, monkeypatch):
 def test_columns_of_many_rows_are_counted_from_some(monkeypatch):
     X = correlated(150, 5, 0.8, 3)
     whole = count_columns(X, np.full(150, 1e-2))
-    monkeypatch.setattr("coaltree.inference.learning.working.MOST_COUNTED", 100)
+    monkeypatch.setattr("coaltree.sizes.ROWS_COUNTED", 100)
     assert count_columns(X, np.full(150, 1e-2)) == pytest.approx(whole, rel=0.3)
 
 

@@ -6,7 +6,7 @@ from scipy.stats import kstest, norm, truncnorm
 
 from coaltree.model.columns import ColumnModel, Columns, fitted
 from coaltree.model.covariance import Diagonal, HuangWand, Spherical
-from coaltree.model.truncated import draw_between, log_cells, log_levels
+from coaltree.model.truncated import draw_between, log_interval_probability, log_levels
 from coaltree.model.unit import UnitDiagonal, UnitWishart, unit_family
 from coaltree.randomness import make_streams
 from tests.model.invariance import stream
@@ -140,4 +140,4 @@ def test_probabilities_of_cells(request):
         a, b = np.where(right, -b, a), np.where(right, -a, b)  # the lower tail, where cdf is precise
         inside = norm.logcdf(b) + np.log1p(-np.exp(norm.logcdf(a) - norm.logcdf(b)))
     inside = np.where(kind == 4, -0.5 * a * a - np.log(deviation), np.where(kind == 3, 0.0, inside))
-    assert log_cells(low, high, centre, spread, sizes) == pytest.approx(inside.sum(), rel=1e-9)
+    assert log_interval_probability(low, high, centre, spread, sizes) == pytest.approx(inside.sum(), rel=1e-9)

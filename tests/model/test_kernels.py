@@ -9,11 +9,11 @@ from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 
-from coaltree.model.gp import Columns, GaussianProcess
+from coaltree.model.gp import GaussianProcess, OnColumns
 from tests.model.invariance import simulate, stream
 
 MATERN = Matern(1.3, (0.1, 10.0), nu=1.5)
-IMAGE = Columns(MATERN, [0]) * Columns(Matern(0.7, (0.1, 10.0), nu=1.5), [1]) + WhiteKernel(0.05, (1e-3, 1.0))
+IMAGE = OnColumns(MATERN, [0]) * OnColumns(Matern(0.7, (0.1, 10.0), nu=1.5), [1]) + WhiteKernel(0.05, (1e-3, 1.0))
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def pixels(*shape):
 
 
 def test_columns_behave_as_scikit_learn_kernels_do(rng):
-    kernel = Columns(RBF([1.0, 2.0], (0.1, 10.0)) + WhiteKernel(0.3, "fixed"), [2, 0])
+    kernel = OnColumns(RBF([1.0, 2.0], (0.1, 10.0)) + WhiteKernel(0.3, "fixed"), [2, 0])
     X, Y = rng.standard_normal((5, 3)), rng.standard_normal((4, 3))
     inner = kernel.kernel
     np.testing.assert_array_equal(kernel(X), inner(X[:, [2, 0]]))
@@ -45,13 +45,13 @@ def test_columns_behave_as_scikit_learn_kernels_do(rng):
     np.testing.assert_allclose(moved.kernel.k1.length_scale, [3.0, 4.0])
     np.testing.assert_allclose(kernel.theta, np.log([1.0, 2.0]))
     assert moved != kernel
-    assert Columns(MATERN, [0]) != Columns(MATERN, [1])
+    assert OnColumns(MATERN, [0]) != OnColumns(MATERN, [1])
     assert [each.name for each in kernel.hyperparameters] == ["kernel__k1__length_scale", "kernel__k2__noise_level"]
     assert [each.fixed for each in kernel.hyperparameters] == [False, True]
     kernel.set_params(kernel__k2__noise_level=0.5, columns=[1, 0])
     assert kernel.get_params()["kernel__k2__noise_level"] == 0.5
     assert kernel.get_params(deep=False) == {"kernel": kernel.kernel, "columns": [1, 0]}
-    assert repr(Columns(RBF(), [1])) == "Columns(RBF(length_scale=1), [1])"
+    assert repr(OnColumns(RBF(), [1])) == "Columns(RBF(length_scale=1), [1])"
 
 
 def test_columns_gradient_equals_finite_differences(rng):
@@ -67,7 +67,7 @@ def test_columns_fit_within_scikit_learn(rng):
     X = rng.standard_normal((15, 2))
     y = np.sin(X[:, 1]) + 0.3 * rng.standard_normal(15)
     kernel = RBF(1.0) + WhiteKernel(0.1, (1e-5, 1e2))
-    ours = GaussianProcessRegressor(Columns(kernel, [1])).fit(X, y)
+    ours = GaussianProcessRegressor(OnColumns(kernel, [1])).fit(X, y)
     theirs = GaussianProcessRegressor(kernel).fit(X[:, [1]], y)
     np.testing.assert_allclose(ours.predict(X), theirs.predict(X[:, [1]]))
 
@@ -75,7 +75,7 @@ def test_columns_fit_within_scikit_learn(rng):
 @pytest.mark.parametrize("columns", [[2], [-1], [0.5], [], "a", [[0]]])
 def test_columns_that_do_not_exist_are_named(columns):
     with pytest.raises(ValueError, match="columns must be a list of column numbers"):
-        GaussianProcess(Columns(RBF(), columns), pixels(2, 2))
+        GaussianProcess(OnColumns(RBF(), columns), pixels(2, 2))
 
 
 def test_the_papers_matern_on_an_image():
@@ -95,13 +95,13 @@ def test_the_papers_matern_on_an_image():
     [
         (IMAGE, pixels(4, 5)),
         (IMAGE, pixels(4, 5)[::-1] ** 1.5),  # uneven steps, features in another order
-        (2.5 * Columns(RBF(), 1) * Columns(MATERN, 0) * ConstantKernel(0.3), pixels(4, 3)),
-        (WhiteKernel(0.2) + Columns(RBF(), [0]) * Columns(MATERN, [1]) * Columns(RBF(2.0), [2]), pixels(3, 2, 4)),
+        (2.5 * OnColumns(RBF(), 1) * OnColumns(MATERN, 0) * ConstantKernel(0.3), pixels(4, 3)),
+        (WhiteKernel(0.2) + OnColumns(RBF(), [0]) * OnColumns(MATERN, [1]) * OnColumns(RBF(2.0), [2]), pixels(3, 2, 4)),
         (
-            Columns(RBF([1.0, 2.0]), [0, 2]) * Columns(MATERN, [1]) + WhiteKernel(0.1) + WhiteKernel(0.2),
+            OnColumns(RBF([1.0, 2.0]), [0, 2]) * OnColumns(MATERN, [1]) + WhiteKernel(0.1) + WhiteKernel(0.2),
             pixels(3, 4, 2),
         ),
-        (Columns(RBF(), [0]) * Columns(RBF(3.0) + DotProduct(), [1]) * Columns(MATERN**2, [0]), pixels(3, 4)),
+        (OnColumns(RBF(), [0]) * OnColumns(RBF(3.0) + DotProduct(), [1]) * OnColumns(MATERN**2, [0]), pixels(3, 4)),
     ],
     ids=["image", "permuted", "constants", "three axes", "two columns", "same axis twice"],
 )
@@ -144,11 +144,11 @@ def test_kronecker_chain_equals_dense_chain():
     [
         (IMAGE, pixels(3, 3)[:-1]),  # a corner is missing
         (IMAGE, np.vstack([pixels(2, 2)[:3], [[0.0, 1.0]]])),  # a pixel twice
-        (Columns(MATERN, [0]) + Columns(MATERN, [1]), pixels(3, 3)),
-        (Columns(MATERN, [0, 1]) * Columns(MATERN, [1]), pixels(3, 3)),
-        (Columns(MATERN + WhiteKernel(), [0]) * Columns(MATERN, [1]), pixels(3, 3)),  # noise is not an axis's own
-        (Columns(MATERN, [0]) * MATERN, pixels(3, 3)),
-        (Columns(MATERN, [0]) + WhiteKernel(), pixels(3, 1)),
+        (OnColumns(MATERN, [0]) + OnColumns(MATERN, [1]), pixels(3, 3)),
+        (OnColumns(MATERN, [0, 1]) * OnColumns(MATERN, [1]), pixels(3, 3)),
+        (OnColumns(MATERN + WhiteKernel(), [0]) * OnColumns(MATERN, [1]), pixels(3, 3)),  # noise is not an axis's own
+        (OnColumns(MATERN, [0]) * MATERN, pixels(3, 3)),
+        (OnColumns(MATERN, [0]) + WhiteKernel(), pixels(3, 1)),
         (RBF() + WhiteKernel(), pixels(3, 3)),
         (WhiteKernel(), pixels(3, 3)),
     ],
@@ -164,7 +164,7 @@ def test_what_does_not_separate_goes_the_dense_way(kernel, coordinates):
 
 
 def test_a_grid_that_is_not_positive_definite_is_rejected():
-    singular = Columns(DotProduct(1.0, (0.1, 10.0)), [0]) * Columns(MATERN, [1])
+    singular = OnColumns(DotProduct(1.0, (0.1, 10.0)), [0]) * OnColumns(MATERN, [1])
     assert GaussianProcess(singular, pixels(5, 3), jitter=0.0)._root(np.zeros(2), clone(singular)) is None
     with pytest.raises(ValueError, match="Add a WhiteKernel"):
         GaussianProcess(singular, pixels(5, 3), jitter=0.0).start(np.eye(15))

@@ -17,7 +17,7 @@ def meet(x, y):
 
 @kernel
 def weigh(x, y):
-    return messages.weigh(x, y)
+    return messages.meet_by_weight(x, y)
 
 
 @pytest.mark.parametrize(("x", "y"), [(0.3, 1.7), (2.0, 1e-9), (0.0, 1.0), (1.0, 0.0), (5.0, math.inf)])
@@ -49,7 +49,7 @@ def test_columns_of_their_own_agree_with_columns_that_share():
     for n_own in (1, 4):
         mean, variance, merge_variance = np.empty((17, 4)), np.empty((17, n_own)), np.empty((8, n_own))
         mean[:9], variance[:9] = X, noise[:, None]
-        messages.pass_up(tree.children, tree.times, mean, variance, merge_variance)
+        messages.pass_messages_up(tree.children, tree.times, mean, variance, merge_variance)
         nodes, given_all = zeros_and_noise.copy(), np.empty_like(variance)
         messages.pass_down(tree.parents(), tree.node_times(), mean, variance, given_all, nodes)
         found.append([mean, nodes, *(np.broadcast_to(part, (len(part), 4)) for part in (variance, given_all))])

@@ -69,8 +69,8 @@ def test_likelihood_is_that_of_the_observed_differences(tree, rng):
 def test_without_gaps_it_is_the_usual_likelihood(tree, rng):
     X = ct.sample_data(tree, np.diag(VARIANCES), leaf_noise=NOISE, random_state=rng)
     usual = diffusion.log_likelihood(tree, X, np.diag(VARIANCES), NOISE)
-    assert missing.log_likelihood(tree, X, VARIANCES, NOISE) == pytest.approx(usual, rel=1e-12)
-    S, m = missing.scatter(tree, X, NOISE)
+    assert missing.log_observed_likelihood(tree, X, VARIANCES, NOISE) == pytest.approx(usual, rel=1e-12)
+    S, m = missing.observed_scatter(tree, X, NOISE)
     np.testing.assert_allclose(S, np.diag(diffusion.scatter(tree, X, NOISE)))
     assert m.tolist() == [N - 1] * D
 

@@ -89,7 +89,7 @@ def test_noise_respects_the_bound_of_rounding(rng):
     """s₀σ² ≥ h²/12 through updates of Φ, of the noise and of the offset, for a table with equal rows."""
     X = np.round(ct.sample_data(ct.sample_tree(25, random_state=seed(1)), 3, random_state=seed(2)), 0)
     family, working = as_family("shrunk"), Working(rounding=1 / 12)
-    now = chain.first_guess(X, family, None)
+    now = chain.first_guess(X, family)
     now = now.with_noise_level(2 * working.least_noise(now.covariance))
     for _ in range(30):
         now = chain.draw_covariance(now, X, family, rng, working)

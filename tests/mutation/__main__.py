@@ -40,7 +40,8 @@ PARTS = {
         *("tests/inference/test_learn.py", "tests/inference/test_running.py", "tests/inference/test_stretch.py"),
         *("tests/inference/test_working.py", "tests/inference/test_heavy.py", "tests/inference/test_augment.py"),
         *("tests/inference/test_wide.py", "tests/inference/test_usual_covariance.py", "tests/trust/test_frozen.py"),
-        *("tests/estimators/test_mixed.py", "tests/estimators/test_rounded.py", "tests/posterior/test_learning.py"),
+        *("tests/estimators/test_mixed.py", "tests/estimators/test_rounded.py"),
+        "tests/inference/test_learn_posterior.py",
     ),
 }
 HEAVY = (

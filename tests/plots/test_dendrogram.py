@@ -12,6 +12,7 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_rgba
 
 from coaltree import CoalescentClustering, Tree
+from coaltree.errors import InputTypeError
 from coaltree.plots import PALETTE, plot_dendrogram, plot_densitree
 from coaltree.plots.layout import FAINT, INK, ladderised_order, node_places
 from tests.reference.posteriors import make_posterior, noisy_posterior
@@ -154,6 +155,16 @@ def test_a_fitted_model_is_drawn_with_what_it_knows():
     render(plot_dendrogram(model))
     render(plot_dendrogram(model, max_tips=5))
     render(plot_dendrogram(model, n_clusters=3))
+    by_hand, ax = plot_densitree(post, reference=tree), plot_densitree(model)
+    for one, other in zip(lines_of(by_hand), lines_of(ax), strict=True):
+        np.testing.assert_array_equal(one.get_segments(), other.get_segments())
+
+
+@pytest.mark.parametrize("draw", [plot_dendrogram, plot_densitree])
+@pytest.mark.parametrize("given", [CoalescentClustering(3), np.zeros((4, 2))])
+def test_what_is_no_tree_and_no_fitted_model_is_refused(draw, given):
+    with pytest.raises(InputTypeError, match=r"a fitted CoalescentClustering, got (ndarray|CoalescentClustering)\."):
+        draw(given)
 
 
 @pytest.mark.parametrize("n_clusters", [1, 30])

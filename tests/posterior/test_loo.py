@@ -9,13 +9,13 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import coaltree as ct
-from coaltree.inference.learning import learn
+from coaltree.estimators import learn
 from coaltree.inference.moves.mutable_tree import make_chain
-from coaltree.inference.moves.row_noise import Tails
 from coaltree.inference.predictive import loo, predict
 from coaltree.inference.predictive.locate import Given
 from coaltree.inference.predictive.loo import LeaveOneOut, compare, describe, hold_out, leave_one_out, stack
-from tests.reference.posteriors import make_posterior
+from coaltree.model.noise import RobustNoise
+from tests.reference.posteriors import make_draws, make_posterior
 from tests.seeds import seed
 
 
@@ -55,13 +55,13 @@ def test_mass_of_a_leaf_is_the_density_of_a_new_point(n, d):
 def test_noise_of_its_own_is_summed_out():
     """Against quadrature over the quantiles of the multiplier."""
     rng = np.random.default_rng(seed(3))
-    tree, tails = ct.sample_tree(8, random_state=rng), Tails(0.1, 3.0)
+    tree, tails = ct.sample_tree(8, random_state=rng), RobustNoise(0.1, 3.0)
     noise = np.full(8, 0.1)
     X = ct.sample_data(tree, 2, leaf_noise=noise, random_state=rng)
     X[0] += 3.0
     state = make_chain(tree, X, noise)
     found = np.empty(2)
-    hold_out(state, np.arange(2), *loo.noise_grid(tails, 50.0, 2), found)
+    hold_out(state, np.arange(2), *tails.grid(np.array([50.0]), tails.tails, 2), found)
     quantile = (np.arange(4000) + 0.5) / 4000
     w = stats.invgamma(1.5, scale=1.5).ppf(quantile)
     each = np.empty((4000, 2))
@@ -222,4 +222,4 @@ def test_two_complete_rows_are_needed():
     X[0] = 1.0
     tree = ct.sample_tree(4, random_state=0)
     with pytest.raises(ValueError, match="two rows"):
-        leave_one_out(make_posterior([tree], [1.0]), X, np.ones((1, 2)), np.full((1, 4), 0.1))
+        leave_one_out(make_posterior([tree], [1.0]), X, make_draws([tree], np.ones((1, 2)), np.full(4, 0.1)))

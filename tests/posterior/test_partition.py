@@ -75,6 +75,8 @@ def test_blobs(k, d):
         ((0.55, 0.3, 0.6, 0.54, 0.5), 4, 2),
         ((0.59, 0.3, 0.6), 2, 2),  # tied
         ((0.1, 0.26, 0.2), 3, 3),
+        ((0.245, 0.26, 0.2), 3, 3),  # tied, but below the least that two clusters or more must reach
+        ((0.251, 0.26, 0.2), 2, 2),
         ((0.1, 0.2, 0.24), 1, 1),  # none reaches the least
     ],
 )

@@ -8,7 +8,7 @@ from scipy import sparse
 import coaltree as ct
 from coaltree.regression.baselines import BASELINES
 from coaltree.regression.comparison import compare
-from coaltree.regression.fit import fit_probit
+from coaltree.regression.fit import fit_regression
 from coaltree.regression.folds import stratified_folds
 from tests.properties.strategies import Refused, arrays, counts, is_finite, outcome, scalars, seeds, tables
 
@@ -36,14 +36,14 @@ def n_rows(X):
 
 @few
 @given(st.data(), st.one_of(tables(rows, st.integers(1, 3)), tables(rows, st.integers(1, 3), wild=False)))
-def test_fit_probit(data, X):
+def test_fit_regression(data, X):
     Y = data.draw(outcomes(n_rows(X)))
     fit = outcome(
-        fit_probit,
+        fit_regression,
         X,
         Y,
         sample_weight=data.draw(st.one_of(st.none(), st.none(), scalars, arrays((n_rows(X),)))),
-        link=data.draw(st.sampled_from(["probit", "logit", "cauchit"])),
+        family=data.draw(st.sampled_from(["probit", "logit", "poisson", "cauchit"])),
         n_iter=data.draw(st.sampled_from([2, 3, 0])),
         burn_in=1,
         n_chains=data.draw(st.sampled_from([1, 2, None])),

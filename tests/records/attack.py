@@ -133,16 +133,19 @@ def attack(folder):
         parts = [("cross-validation", f" {dates[0]}", "attrition-1")]
         parts += [("temporal", f" {dates[-1]}", "attrition-2")] if len(dates) > 1 else []
     solved = attack_attrition([tables[steps] for _, _, steps in parts])
-    least = 0
+    least, masked = 0, True
     if (folder / "config.toml").exists():
-        least = tomllib.loads((folder / "config.toml").read_text()).get("outcomes", {}).get("min_events", 0)
+        config = tomllib.loads((folder / "config.toml").read_text())
+        least = config.get("outcomes", {}).get("min_events", 0)
+        masked = config.get("settings") != "paper" and config.get("cohort", {}).get("prior_outcome") != "keep"
     for place, (part, date, steps) in enumerate(parts):
         total = int(tables[steps][-1]["left"])
-        solved += attack_labels(tables, part, date, total, least if place == 0 else 0)
+        solved += attack_labels(tables, part, date, total, least if place == 0 else 0, masked)
+        solved += attack_nested(tables, date)
         solved += attack_means(tables, part)
         solved += attack_calibration(tables, part)
     if (
-        len(parts) > 1 and "held out" not in parts[1][1] and "index" not in parts[1][1]
+        masked and len(parts) > 1 and "held out" not in parts[1][1] and "index" not in parts[1][1]
     ):  # else there are two groups of people
         solved += attack_thresholds(tables, *(date for _, date, _ in parts), int(tables["attrition-2"][-1]["left"]))
     solved += attack_table_one(tables["table-one"])
@@ -175,12 +178,14 @@ def attack_attrition(thresholds):
     return solved
 
 
-def attack_labels(tables, part, date, total, least):
+def attack_labels(tables, part, date, total, least, masked=True):
+    """Where prior outcomes are not masked, who had one has a label all the same."""
     solved = []
     for row in tables["outcomes"]:
         where = f"{part}, {row['outcome']}"
         cells = [row[f"{name}{date}"] for name in ("labels", "had it before", "censored")]
-        solved += solved_parts(cells, total, where)
+        for parts in [cells] if masked else [[cells[0], cells[2]], [cells[1], "0+"]]:
+            solved += solved_parts(parts, total, where)
         low, high = as_range(row[f"events{date}"], total)
         solved += [f"{where}: all but events"] if told({total - n for n in range(low, high + 1)}) else []
         scores = [r for r in tables.get(f"scores-{part}", []) if r["outcome"] == row["outcome"]]
@@ -219,6 +224,24 @@ def attack_thresholds(tables, first, second, total):
         ):
             cells = [row[f"labels{second}"], (both, both), row[f"censored{second}"]]
             solved += solved_parts(cells, total, f"{where}, {second}") if later[0] < later[1] else []
+    return solved
+
+
+NESTED = (("Unstable angina", "Coronary disease"),)
+
+
+def attack_nested(tables, date, nested=NESTED):
+    """Subjects with an outcome but not the part of it that is another, before a threshold and by its horizon's end."""
+    rows, solved = {r["outcome"]: r for r in tables["outcomes"]}, []
+    for part, whole in nested:
+        if part not in rows or whole not in rows:
+            continue
+        low, high = 0, 0
+        for what in ("had it before", "events"):  # an outcome happens before the threshold, or after it, or not
+            parts, wholes = (as_range(rows[name][f"{what}{date}"], 10**6) for name in (part, whole))
+            low, high = low + wholes[0] - parts[1], high + wholes[1] - parts[0]
+            left = range(max(low, 0), max(high, -1) + 1)
+            solved += [f"{part} and {whole}, {what}{date}"] if len(left) < MANY and told(left) else []
     return solved
 
 
@@ -355,11 +378,12 @@ def attack_units(rows, outcomes, regressors, coef, scale, n):
         j, k = list(outcomes).index(row["outcome"]), list(regressors).index(row["regressor"])
         half = 0.5 * 10.0 ** -digits_of(str(row["coefficient"]))
         ratios = sorted((float(row["coefficient"]) + end) / coef[j, k] for end in (-half, half))
-        if k >= len(scale) or ratios[0] <= 1.0 <= ratios[1]:
+        if ratios[0] <= 1.0 <= ratios[1]:
             continue
+        unit = scale[k] if k < len(scale) else 1.0  # single codes beside factors have the units of their counts
         m = np.arange(n + 1)
         spread = np.sqrt(m / n * (1 - m / n))
-        fewer = np.minimum(m, n - m)[(spread >= ratios[0] * scale[k]) & (spread <= ratios[1] * scale[k])]
+        fewer = np.minimum(m, n - m)[(spread >= ratios[0] * unit) & (spread <= ratios[1] * unit)]
         solved += [f"drivers, {row['regressor']}: with or without the code"] if len(fewer) and told(fewer) else []
     return solved
 

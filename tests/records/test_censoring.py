@@ -5,12 +5,12 @@ import pytest
 from benchmarks.censoring import observe, risks, simulate
 
 from coaltree.records import CohortRule
-from coaltree.records.censoring import MOST, censoring_weights, leaving_groups, still_observed
+from coaltree.records.censoring import MOST, censoring_weights, exposures, leaving_groups, still_observed
 from coaltree.records.cohort import Cohort
 from coaltree.records.config import load_config
 from coaltree.records.errors import RecordsError
 from coaltree.records.labels import Labels
-from coaltree.report.records import leaving_text
+from coaltree.report.methods import leaving_text
 from tests.seeds import seed
 
 NAN = np.nan
@@ -120,3 +120,27 @@ def test_settings_and_what_the_report_says(tmp_path):
     assert "assumes" in weights
     assert "overstated" in drop
     assert "world without death" in leaving_text(CohortRule(death="censor"), "weights")
+
+
+def test_days_at_risk_by_hand():
+    """Ten days: events count half a day, leaving a whole one, the dead the rest of those like them."""
+    Y = [[NAN], [1], [0], [NAN], [0], [0]]
+    prior = [[False]] * 3 + [[True]] + [[False]] * 2
+    censored = [[True], [False], [False], [True], [False], [False]]
+    time = [[4], [2], [1], [3], [9], [9]]  # leaves, event, dies, masked, stays, stays
+    found = exposures(labels_of(Y, prior, censored, time))[:, 0]
+    # On day 4 one of three leaves: after day 1 come three whole days (2, 3, 4) and five of two thirds.
+    np.testing.assert_allclose(found, np.array([5.0, 2.5, 2.0 + 3.0 + 5 * 2 / 3, 0.0, 10.0, 10.0]) / 10)
+
+
+def test_rates_of_days_at_risk_are_right_when_subjects_leave(tmp_path):
+    """1 − exp(−events / exposure) within three standard errors of the risk; with the dead cut off it is too high."""
+    rng = np.random.default_rng(seed(5))
+    table, happened = simulate(6000, 0.6, False, rng)
+    labels, _ = observe(table, tmp_path)
+    risk = happened.mean(axis=0)
+    error = np.sqrt(risk * (1 - risk) * (1.0 / labels.weights.sum(axis=0) + 1.0 / len(happened)))
+    found = -np.expm1(-np.nansum(labels.events, axis=0) / labels.exposure.sum(axis=0))
+    assert (np.abs(found - risk) < 3.0 * error).all(), (found, risk, error)
+    share = np.nansum(labels.events, axis=0) / np.sum(~np.isnan(labels.events), axis=0)
+    assert (np.abs(share - risk) > 3.0 * error).any()  # the control: who left is taken as free of events

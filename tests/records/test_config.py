@@ -1,7 +1,8 @@
 import pytest
 
 from coaltree.records import RecordsError, load_config
-from coaltree.records.evaluation import _settings
+from coaltree.records.config import DEFAULT_BASELINES, PAPER, PAPERS_BASELINES, paper_settings
+from coaltree.records.evaluation import _settings, methods, sees_codes
 
 MINIMAL = '[data]\npath = "events"\n[cohort]\nthresholds = ["2009-01-01", "2010-01-01"]\n'
 
@@ -67,3 +68,49 @@ def test_a_missing_config(tmp_path):
         load_config(tmp_path / "no.toml")
     with pytest.raises(RecordsError, match="is a folder"):
         load_config(tmp_path)
+
+
+def test_all_codes_by_default(tmp_path):
+    config = load_config(write(tmp_path, MINIMAL))
+    assert config.has_singles
+    assert config.model.baselines == list(DEFAULT_BASELINES)
+    assert methods(config)[-2:] == ("ridge_all", "ridge_factors")
+    narrow = load_config(write(tmp_path, MINIMAL + '[model]\nbaselines = ["lasso", "boosting"]'))
+    assert [sees_codes(name, narrow) for name in methods(narrow)] == [True, False, True, True, False]
+    alone = load_config(write(tmp_path, MINIMAL + '[model]\nfeatures = "factors"'))
+    assert methods(alone) == ("coalescent_probit", *PAPERS_BASELINES)
+    none = load_config(write(tmp_path, MINIMAL + '[features]\ntransformer = "none"'))
+    assert not none.has_singles
+
+
+def test_the_papers_choices_by_one_setting(tmp_path):
+    config = load_config(write(tmp_path, 'settings = "paper"\n' + MINIMAL))
+    for section, choices in PAPER.items():
+        assert {key: getattr(getattr(config, section), key) for key in choices} == choices
+    assert (config.features.transformer, config.features.n_factors) == ("nmf", 25)
+    assert methods(config) == ("coalescent_probit", *PAPERS_BASELINES)
+    default = load_config(write(tmp_path, MINIMAL))
+    assert paper_settings(default) == config
+    # Each of them is a departure of the default, or stated because another choice would be one.
+    same = {(section, key) for section, choices in PAPER.items() for key, value in choices.items()
+            if getattr(getattr(default, section), key) == value}  # fmt: skip
+    assert same == {("cohort", "death"), ("features", "transformer"), ("model", "outcomes")}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('settings = "papers"\n' + MINIMAL, "settings.*paper"),
+        (
+            'settings = "paper"\n' + MINIMAL + '[outcomes]\ncensoring = "weights"',
+            "censoring = 'absent'.*Remove censoring",
+        ),
+        (MINIMAL + '[model]\nfeatures = "codes"', "features"),
+        (MINIMAL + '[model]\ncovariance = "full"', 'set features = "factors"'),
+        (MINIMAL + '[model]\noutcomes = "time"\n[outcomes]\ncensoring = "drop"', "days at risk"),
+        (MINIMAL + "[features]\nmin_subjects = 8", "min_subjects must be at least 11 where single codes"),
+    ],
+)
+def test_choices_that_clash_are_refused(tmp_path, text, message):
+    with pytest.raises(RecordsError, match=message):
+        load_config(write(tmp_path, text))

@@ -15,7 +15,7 @@ from scipy import sparse
 from typer.testing import CliRunner
 
 from coaltree.cli import app
-from coaltree.records import bundle, privacy, review
+from coaltree.records import bundle, privacy, review, widths
 from coaltree.records import study as study_module
 from coaltree.records.config import PROBIT, load_config
 from coaltree.records.cost import Costs, cost_curves, node_separation
@@ -128,7 +128,7 @@ def test_small_numbers_are_hidden_in_pictures():
         tree=None,
         curves=None,
         review=None,
-        config=SimpleNamespace(validation=SimpleNamespace(level=0.9)),
+        config=SimpleNamespace(validation=SimpleNamespace(level=0.9), has_singles=False),
     )
     figure = draw_figures(study)["auc-cross-validation"]
     figure.canvas.draw()  # labels are made anew when drawn
@@ -168,7 +168,7 @@ def test_every_published_file_is_attacked(study, applied):
         "table-one", "subgroups", "cost", "report.html", "model.npz", "config.toml", "drivers", "factors",
         "summary.json",
     }  # fmt: skip
-    harmless = {"nodes", "tree.nwk"}
+    harmless = {"nodes", "node-models", "tree.nwk"}
     for folder in (study[0], applied):
         assert {file.name for file in folder.iterdir()} <= PUBLISHED
     for name in PUBLISHED:
@@ -354,15 +354,65 @@ def test_drivers_are_in_the_units_of_the_model():
 
 def test_a_study_of_single_codes_is_attacked_too(study, tmp_path):
     text = (study[0].parent / "study.toml").read_text()
-    text = text.replace("n_factors = 4", 'transformer = "none"').replace("min_subjects = 8", "min_subjects = 60")
+    text = text.replace("n_factors = 4", 'transformer = "none"').replace("min_subjects = 11", "min_subjects = 60")
     config = study[0].parent / "single.toml"
     config.write_text(text)
     result = published(study, tmp_path / "out", config)
     assert attack(tmp_path / "out") == []
     names, model = (result.model.outcomes.names, result.model.info["regressors"]), result.model.arrays
-    rows = review.driver_rows(*names, model["coef"], model["coef_draws"], 0.95)
-    drivers = read_tables(tmp_path / "out")["drivers"]
-    assert [row["coefficient"] for row in drivers] == [str(row["coefficient"]) for row in rows]
+    assert_units_of_the_model(read_tables(tmp_path / "out")["drivers"], *names, model)
+
+
+def assert_units_of_the_model(drivers, outcomes, regressors, model):
+    """Coefficients and intervals are those that the published model gives."""
+    assert drivers
+    for row in drivers:
+        j, k = outcomes.index(row["outcome"]), regressors.index(row["regressor"])
+        ends = np.quantile(model["coef_draws"][:, j, k], [0.025, 0.975])
+        found = [float(row[name]) for name in ("coefficient", "low", "high")]
+        np.testing.assert_allclose(found, [model["coef"][j, k], *ends], atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_single_codes_beside_factors_are_attacked_too(study, tmp_path, monkeypatch):
+    monkeypatch.setattr(widths, "WIDTHS", (1.0,))
+    config = study[0].parent / "beside.toml"
+    config.write_text((study[0].parent / "study.toml").read_text().replace("seed = 3", "seed = 4"))
+    result = published(study, tmp_path / "out", config)
+    singles = result.model.factors.single_codes_
+    assert len(singles) > 20
+    assert attack(tmp_path / "out") == []
+    names = result.model.outcomes.names, result.model.info["regressors"]
+    assert_units_of_the_model(read_tables(tmp_path / "out")["drivers"], *names, result.model.arrays)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"{len(singles)} single codes stand beside them" in page
+
+
+def test_a_single_code_in_standard_deviations_would_tell_who_has_it():
+    n, coef = 395, np.array([[0.5, 0.7]])
+    deviation = np.sqrt(6 / n * (1 - 6 / n))  # six subjects with one record
+    for printed, solved in ((coef[0, 1], False), (coef[0, 1] * deviation, True)):
+        rows = [{"outcome": "x", "regressor": "b", "coefficient": round(float(printed), 4)}]
+        assert bool(attack_units(rows, ("x",), "ab", coef, np.ones(1), n)) == solved
+
+
+def test_single_codes_are_those_of_many_and_lacked_by_many():
+    n = 100
+    matrix = np.zeros((n, 5), dtype=np.int64)
+    for column, number in enumerate((50, 12, 8, 95, n)):  # had by; 95: five lack it
+        matrix[:number, column] = 1
+    matrix[:, 0] += np.arange(n) % 3
+    counts = Counts(sparse.csr_matrix(matrix), tuple("abcde"))
+    model = CodeFactors(2, 11, "nmf", 0, singles=True)
+    table = model.fit_transform(counts)
+    assert model.single_codes_ == ("a", "b", "e")
+    assert table.shape == (n, model.n_regressors) == (n, 5)
+    np.testing.assert_allclose(table[:, 2:].toarray(), np.sqrt(matrix[:, [0, 1, 4]]))
+    again = CodeFactors.from_state(model.state())
+    np.testing.assert_allclose(again.transform(counts).toarray(), model.transform(counts).toarray())
+    # Nothing is kept of a single code but its name.
+    assert {name for name, part in model.state().items() if len(np.atleast_1d(part)) == 3} <= {"singles", "settings"}
 
 
 def test_thresholds_are_not_told_apart_by_few():

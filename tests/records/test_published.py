@@ -21,7 +21,7 @@ from coaltree.records.review import Group, outcome_rows, table_one
 from coaltree.records.sources import import_csv
 from coaltree.results.folder import replaced_folder
 from coaltree.results.records import other_files
-from tests.records.attack import attack_thresholds
+from tests.records.attack import attack_nested, attack_thresholds, solved_parts
 from tests.seeds import seed
 
 LOGIN, PASSWORD = "alice", "s3cret/pass"
@@ -66,6 +66,15 @@ def test_the_published_config_has_no_login_and_no_folder(tmp_path):
     before["outcomes"]["file"] = "mine.toml"
     assert after == before
     assert after["cohort"]["data_end"] == datetime.date(2010, 12, 31)
+
+
+@pytest.mark.parametrize(
+    "path", ["../../alice/x.csv", "a/../../alice/x.csv", "~alice/x.csv", "\\\\\\\\host\\\\alice\\\\x.csv"]
+)
+def test_paths_that_lead_elsewhere_are_published_as_names(tmp_path, path):
+    file = tmp_path / "study.toml"
+    file.write_text(f'[cost]\nprices = "{path}"\n')
+    assert tomllib.loads(published_config(file)) == {"cost": {"prices": "x.csv"}}
 
 
 def test_other_settings_are_published_as_they_are(tmp_path):
@@ -199,3 +208,34 @@ def test_two_thresholds_do_not_tell_each_other(monkeypatch):
     # Negative control: with the numbers of each threshold as they may be shown alone, many are solved for.
     monkeypatch.setattr("coaltree.records.review.beside_earlier", lambda first, second: second)
     assert len(attack_thresholds(tables_of(labelled(rng, 400, rates), len(rates)), " T0", " T1", 400)) > 0
+
+
+# ---- outcomes of which one is a part of another
+
+
+def test_parts_of_outcomes_do_not_tell_the_rest(monkeypatch):
+    """Unstable angina is coronary disease: one number minus the other is one of patients."""
+    rng, found, solved, n = np.random.default_rng(seed(32)), 0, [], 300
+    nested = [("o0", "o1"), ("o1", "o2")]
+
+    def tables():
+        had = np.logical_or.accumulate(rng.random((n, 3)) < [0.15, 0.02, 0.02], axis=1)  # who has one has the next
+        happens = np.logical_or.accumulate(rng.random((n, 3)) < [0.1, 0.01, 0.02], axis=1) & ~had
+        Y = np.where(had, np.nan, happens.astype(float))
+        gone = (rng.random(n) < 0.1)[:, None] & ~had & ~happens
+        Y[gone] = np.nan
+        cohort = Cohort(np.arange(n), np.zeros(n, int), np.full(n, 364), np.zeros(n, bool), CohortRule())
+        return tables_of([Labels(cohort, Y, had, gone)], 3)
+
+    for _ in range(30):
+        shown = tables()
+        found += sum("withheld" in row.values() for row in shown["outcomes"])
+        solved += attack_nested(shown, " T0", nested)
+        for row in shown["outcomes"]:
+            cells = [row[f"{name} T0"] for name in ("labels", "had it before", "censored")]
+            solved += solved_parts(cells, n, row["outcome"])
+    assert solved == []
+    assert found > 20
+    # Negative control: what may be shown of each outcome alone.
+    monkeypatch.setattr("coaltree.records.review.nearly_contained", lambda had: set())
+    assert sum(len(attack_nested(tables(), " T0", nested)) for _ in range(10)) > 5

@@ -168,7 +168,7 @@ INPUTS = {
         "2 × subject is not an integer",
     ),
     "an unknown split": (
-        "meds", lambda p: meds_with(p, subject_splits={"subject_id": [1], "split": ["test"]}), "split 'test' is none of"
+        "meds", lambda p: meds_with(p, subject_splits={"subject_id": [1], "split": ["test"]}), "split 'test' is not one"
     ),
     "splits without subjects": (
         "meds", lambda p: meds_with(p, subject_splits={"split": ["train"]}), "lacks the column"

@@ -24,7 +24,7 @@ keys = {keys}
 min_events = 5
 [features]
 n_factors = 4
-min_subjects = 8
+min_subjects = 11
 exclude = ["HCPCS//"]
 [model]
 n_iter = 40
@@ -67,7 +67,7 @@ def test_one_command_writes_one_folder(finished):
     assert {"report.html", "summary.json", "auc.csv", "cost.png", "tree.png", "tree.nwk", "nodes.csv"} <= names
     summary = json.loads((finished / "summary.json").read_text())
     assert summary["status"] == "finished"
-    assert set(summary["auroc"]["temporal"]) == {"coalescent_probit", "ml_probit"}
+    assert set(summary["auroc"]["temporal"]) == {"coalescent_probit", "ml_probit", "ridge_all", "ridge_factors"}
     page = (finished / "report.html").read_text()
     assert summary["verdict"].startswith("Not converged: ")
     for text in (
@@ -132,9 +132,9 @@ def test_an_interrupted_study_is_taken_up(config, finished, monkeypatch, tmp_pat
 
     monkeypatch.setattr(evaluation, "_fit", count)
     result = run_study(settings, tmp_path / "private")
-    assert len(calls) == 4  # of six fits, two were kept
+    assert len(calls) == 10  # of twelve fits, two were kept
     again = run_study(settings, finished.parent / "out-private")
-    assert len(calls) == 4  # nothing is fitted twice
+    assert len(calls) == 10  # nothing is fitted twice
     np.testing.assert_array_equal(result.cross_validation.score, again.cross_validation.score)
     np.testing.assert_array_equal(result.temporal.probability, again.temporal.probability)
 

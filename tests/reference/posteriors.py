@@ -9,6 +9,8 @@ from scipy.cluster.hierarchy import linkage
 
 import coaltree as ct
 from coaltree import TreePosterior
+from coaltree.model.noise import GivenNoise
+from coaltree.posterior.draws import MATRIX, Draws
 from tests.reference.trees import leaves_below, random_tree
 
 
@@ -24,6 +26,21 @@ def make_posterior(trees, weights, **changes):
         "info": {"method": "tpost", "seed": 7},
     }
     return TreePosterior(**(arguments | changes))
+
+
+def make_draws(trees, covariances, noise, **changes):
+    """Draws with these trees; one covariance for all or one for each, and the same noise, (n,), for all."""
+    size = len(trees)
+    arguments = {
+        "children": np.array([tree.children for tree in trees]),
+        "times": np.array([tree.times for tree in trees]),
+        "log_joint": np.linspace(-3.0, -2.0, size),
+        "phi": {MATRIX: np.asarray(covariances, dtype=float)},
+        "noise": GivenNoise(np.asarray(noise, dtype=float)),
+        "noises": np.asarray(noise, dtype=float)[None],
+        "tails": np.tile([np.nan, np.inf], (size, 1)),
+    }
+    return Draws(**(arguments | changes))
 
 
 def noisy_posterior(rng, n_leaves=10, n_trees=40, noise=0.2, names=None, **changes):

@@ -8,8 +8,9 @@ import numpy as np
 
 from coaltree.model.covariance import PooledWishart
 from coaltree.regression.chain import Chain, Settings
+from coaltree.regression.families.base import Observed
+from coaltree.regression.families.binary import PROBIT
 from coaltree.regression.likelihood import Likelihood
-from coaltree.regression.links import PROBIT, probability
 from coaltree.regression.moves import coefficients
 from coaltree.regression.prior import Prior, sample_prior
 from tests.seeds import seed
@@ -18,13 +19,24 @@ PRIOR = Prior(PooledWishart(5.0, 0.7), 0.6, 1.2)
 N, K = 15, 2
 
 
-def simulate(n_outcomes, rng, link=PROBIT, n=N):
+def binary(rows, signs, weights, family=PROBIT):
+    """The likelihood of labels given as signs, 0 where there is none."""
+    return Likelihood(rows, (Observed(family, np.arange(signs.shape[1]), (signs,)),), weights)
+
+
+def signs_of(likelihood):
+    """The signs of binary outcomes."""
+    ((signs,),) = (part.data for part in likelihood.observed)
+    return signs
+
+
+def simulate(n_outcomes, rng, family=PROBIT, n=N):
     """Hyperparameters, θ and labels from the prior; a tenth of the labels are missing, some rows count twice."""
     hyper, theta = sample_prior(PRIOR, n_outcomes, K, rng)
     rows = np.hstack([np.ones((n, 1)), rng.standard_normal((n, K))])
-    signs = np.where(rng.random((n, n_outcomes)) < probability(rows @ theta.T, link), 1, -1)
+    signs = np.where(rng.random((n, n_outcomes)) < family.mean(rows @ theta.T), 1, -1)
     signs[rng.random(signs.shape) < 0.1] = 0
-    return hyper, theta, Likelihood(rows, signs.astype(np.int8), np.ones(n), link)
+    return hyper, theta, binary(rows, signs.astype(np.int8), np.ones(n), family)
 
 
 def statistics(hyper, theta, likelihood):
@@ -54,12 +66,12 @@ def begin(hyper, theta, likelihood, rng, prior=PRIOR, **settings):
     return chain
 
 
-def drift(kernel, n_outcomes, n_replicates, first_seed, link=PROBIT):
+def drift(kernel, n_outcomes, n_replicates, first_seed, family=PROBIT, make=simulate):
     """Z-scores of the mean change of every statistic; `kernel(hyper, theta, likelihood, rng)` returns a new state."""
     changes = []
     for replicate in range(n_replicates):
         rng = np.random.default_rng([seed(first_seed), replicate])
-        hyper, theta, likelihood = simulate(n_outcomes, rng, link)
+        hyper, theta, likelihood = make(n_outcomes, rng, family)
         before = statistics(hyper, theta, likelihood)
         changes.append(statistics(*kernel(hyper, theta, likelihood, rng), likelihood) - before)
     changes = np.array(changes)

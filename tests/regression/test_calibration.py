@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from coaltree.regression.chain import Chain, Settings
-from coaltree.regression.links import PROBIT
+from coaltree.regression.families.binary import PROBIT
 from tests.model.invariance import LIMIT
-from tests.regression.invariance import PRIOR, simulate
+from tests.regression.invariance import PRIOR, signs_of, simulate
 from tests.seeds import seed
 
 N_KEPT = 24
@@ -36,14 +36,14 @@ def quantities(state):
     )
 
 
-def ranks(n_replicates, n, n_outcomes, burn_in, thin, prior=PRIOR, flip=False):
+def ranks(n_replicates, n, n_outcomes, burn_in, thin, prior=PRIOR, flip=False, family=PROBIT, make=simulate):
     """Fractions of draws below the truth, (replicates, quantities), ties broken at random."""
     found = []
     for replicate in range(n_replicates):
         rng = np.random.default_rng([seed(40), replicate])
-        hyper, theta, likelihood = simulate(n_outcomes, rng, PROBIT, n)
+        hyper, theta, likelihood = make(n_outcomes, rng, family, n)
         if flip:
-            likelihood.signs[likelihood.signs[:, 0] != 0, 0] *= -1
+            signs_of(likelihood)[:, 0] *= -1
         truth = quantities((hyper, theta))
         chain = Chain(likelihood, prior, Settings(burn_in), rng)
         below = np.zeros(len(truth))

@@ -1,4 +1,4 @@
-"""`fit_probit` from outside: what it finds, what its parts mean, and what it says about bad input."""
+"""`fit_regression` from outside: what it finds, what its parts mean, and what it says about bad input."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ import coaltree as ct
 from coaltree.model.diffusion import messages
 from coaltree.posterior.diagnostics import effective_size
 from coaltree.regression.chain import Chain
-from coaltree.regression.fit import fit_probit
+from coaltree.regression.fit import fit_regression
 from tests.seeds import seed
 
 QUICK = {"n_iter": 60, "burn_in": 30, "n_chains": 1}
@@ -30,7 +30,7 @@ def simulate(n=600, n_outcomes=4, n_features=3, number=0):
 @pytest.fixture(scope="module")
 def fitted():
     X, Y, beta, eta = simulate()
-    return X, Y, beta, eta, fit_probit(X, Y, n_iter=400, burn_in=100, n_chains=2)
+    return X, Y, beta, eta, fit_regression(X, Y, n_iter=400, burn_in=100, n_chains=2)
 
 
 def test_coefficients_come_back_in_the_units_of_the_features(fitted):
@@ -45,7 +45,7 @@ def test_coefficients_come_back_in_the_units_of_the_features(fitted):
 @pytest.mark.ci
 def test_both_samplers_agree(fitted):
     X, Y, _, _, fit = fitted
-    other = fit_probit(X, Y, method="albert-chib", n_iter=600, burn_in=100, n_chains=2, random_state=5)
+    other = fit_regression(X, Y, method="albert-chib", n_iter=600, burn_in=100, n_chains=2, random_state=5)
     for a, b in ((fit.coef_draws, other.coef_draws), (fit.intercept_draws, other.intercept_draws)):
         error = np.sqrt(sum(x.var(axis=(0, 1)) / effective_size(x) for x in (a, b)))
         assert np.abs((a.mean(axis=(0, 1)) - b.mean(axis=(0, 1))) / error).max() < 5
@@ -60,7 +60,7 @@ def test_diagnostics(fitted):
     assert 1.0 <= diagnostics["r_hat"] < 1.1
     assert diagnostics["bulk_ess"] == diagnostics["theta_bulk_ess"].min() > 40
     assert 0.5 < diagnostics["acceptance"] <= 1
-    assert "ProbitFit(n_outcomes=4, n_features=3, n_draws=600" in repr(fitted[4])
+    assert "RegressionFit(n_outcomes=4, n_features=3, n_draws=600" in repr(fitted[4])
 
 
 def test_nodes_are_what_the_tree_says(fitted):
@@ -104,12 +104,12 @@ def test_posterior_trees(fitted):
 def test_names_of_a_frame():
     X, Y, _, _ = simulate(100)
     frame = pd.DataFrame(Y, columns=["a", "b", "c", "d"])
-    fit = fit_probit(X, frame, **QUICK)
+    fit = fit_regression(X, frame, **QUICK)
     assert fit.tree.names == fit.outcome_names == ("a", "b", "c", "d")
     with pytest.raises(ValueError, match="distinct"):
-        fit_probit(X, Y, outcome_names=["a", "a", "b", "c"], **QUICK)
+        fit_regression(X, Y, outcome_names=["a", "a", "b", "c"], **QUICK)
     with pytest.raises(ValueError, match="must name 4 outcomes, got 2"):
-        fit_probit(X, Y, outcome_names=["a", "b"], **QUICK)
+        fit_regression(X, Y, outcome_names=["a", "b"], **QUICK)
 
 
 def test_missing_labels_and_weights_are_rows_left_out_and_repeated():
@@ -118,19 +118,21 @@ def test_missing_labels_and_weights_are_rows_left_out_and_repeated():
     weights = np.where(np.arange(80) < 20, 2.0, np.where(np.arange(80) < 30, 0.0, 1.0))
     rows = np.concatenate([np.repeat(np.arange(20), 2), np.arange(30, 80)])
     short = {"n_iter": 6, "burn_in": 0, "n_chains": 1}
-    weighted, repeated = fit_probit(X, Y, sample_weight=weights, **short), fit_probit(X[rows], Y[rows], **short)
+    weighted, repeated = fit_regression(X, Y, sample_weight=weights, **short), fit_regression(X[rows], Y[rows], **short)
     np.testing.assert_allclose(weighted.coef_draws, repeated.coef_draws, rtol=1e-5)
     without = np.where(np.arange(80)[:, None] < 30, np.nan, Y)
     again = np.where(np.arange(80)[:, None] < 30, np.nan, 1 - Y)
     again[30:] = Y[30:]
-    np.testing.assert_array_equal(fit_probit(X, without, **short).coef_draws, fit_probit(X, again, **short).coef_draws)
-    assert not np.allclose(fit_probit(X, without, **short).coef, fit_probit(X, Y, **short).coef, rtol=1e-5)
+    np.testing.assert_array_equal(
+        fit_regression(X, without, **short).coef_draws, fit_regression(X, again, **short).coef_draws
+    )
+    assert not np.allclose(fit_regression(X, without, **short).coef, fit_regression(X, Y, **short).coef, rtol=1e-5)
 
 
 def test_sparse_input_is_dense_input():
     X, Y, _, _ = simulate(80)
     X = np.where(X.mean(axis=0) < X, X, 0.0)
-    dense, thin = fit_probit(X, Y, **QUICK), fit_probit(sparse.csr_matrix(X), sparse.csr_array(Y), **QUICK)
+    dense, thin = fit_regression(X, Y, **QUICK), fit_regression(sparse.csr_matrix(X), sparse.csr_array(Y), **QUICK)
     np.testing.assert_array_equal(dense.coef_draws, thin.coef_draws)
     np.testing.assert_array_equal(dense.predict_proba(X), thin.predict_proba(sparse.csc_array(X)))
 
@@ -138,7 +140,7 @@ def test_sparse_input_is_dense_input():
 @pytest.mark.parametrize("n_outcomes", [1, 2])
 def test_few_outcomes(n_outcomes):
     X, Y, _, _ = simulate(150)
-    fit = fit_probit(X, Y[:, :n_outcomes], **QUICK)
+    fit = fit_regression(X, Y[:, :n_outcomes], **QUICK)
     assert fit.node_coef.shape == (2 * n_outcomes - 1, 3)
     assert fit.predict_proba(X).shape == (150, n_outcomes)
     np.testing.assert_allclose(fit.predict_node(X, 0), fit.predict_proba(X)[:, 0])
@@ -148,7 +150,9 @@ def test_few_outcomes(n_outcomes):
 
 def test_logit_link():
     X, Y, _, _ = simulate(400)
-    probit, logit = (fit_probit(X, Y, link=link, n_iter=150, burn_in=50, n_chains=1) for link in ("probit", "logit"))
+    probit, logit = (
+        fit_regression(X, Y, family=family, n_iter=150, burn_in=50, n_chains=1) for family in ("probit", "logit")
+    )
     assert np.abs(probit.predict_proba(X) - logit.predict_proba(X)).mean() < 0.03
     assert 1.3 < np.linalg.norm(logit.coef) / np.linalg.norm(probit.coef) < 2.2
 
@@ -157,7 +161,7 @@ def test_an_outcome_with_one_class_is_named_and_gets_its_rate():
     X, Y, _, _ = simulate(100, 5)
     Y[:, 1], Y[:, 3] = 0.0, np.nan
     with pytest.warns(UserWarning, match=r"2 outcome\(s\) have a single class.*: b, d\."):
-        fit = fit_probit(X, Y, outcome_names=list("abcde"), **QUICK)
+        fit = fit_regression(X, Y, outcome_names=list("abcde"), **QUICK)
     probability, deviation = fit.predict_proba(X, return_std=True)
     np.testing.assert_allclose(probability[:, 1], 0.5 / 101)
     np.testing.assert_allclose(probability[:, 3], 0.5)
@@ -175,11 +179,11 @@ def test_an_outcome_with_one_class_is_named_and_gets_its_rate():
 def test_constant_duplicated_and_too_many_features():
     X, Y, _, _ = simulate(20, 3)
     wide = np.column_stack([X, X[:, 0], np.full(20, 7.0), np.random.default_rng(0).standard_normal((20, 20))])
-    fit = fit_probit(wide, Y, **QUICK)
+    fit = fit_regression(wide, Y, **QUICK)
     assert np.all(fit.coef_draws[..., 4] == 0)
     assert np.all(np.isfinite(fit.coef_draws))
     with pytest.raises(ValueError, match="X must have a column that varies"):
-        fit_probit(np.ones((20, 2)), Y, **QUICK)
+        fit_regression(np.ones((20, 2)), Y, **QUICK)
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
@@ -196,7 +200,7 @@ def test_awkward_tables_are_fitted(case, covariance):
         X = np.column_stack([X, np.random.default_rng(0).standard_normal((40, 50))])
     else:
         X[:, 0] += 1e9
-    fit = fit_probit(X, Y, covariance=covariance, **QUICK)
+    fit = fit_regression(X, Y, covariance=covariance, **QUICK)
     p = fit.predict_proba(X)
     assert np.isfinite(fit.coef_draws).all()
     assert ((p > 0) & (p < 1)).all()
@@ -207,7 +211,7 @@ def test_awkward_tables_are_fitted(case, covariance):
 def test_a_feature_of_a_billion_is_that_feature_in_other_units(covariance):
     X, Y, _, _ = simulate(40, 3)
     large = X * np.array([2.0**30, *np.ones(X.shape[1] - 1)])  # a power of two: no rounding
-    one, other = (fit_probit(table, Y, covariance=covariance, **QUICK) for table in (X, large))
+    one, other = (fit_regression(table, Y, covariance=covariance, **QUICK) for table in (X, large))
     np.testing.assert_array_equal(one.coef_draws[..., 0], 2.0**30 * other.coef_draws[..., 0])
     np.testing.assert_array_equal(one.coef_draws[..., 1:], other.coef_draws[..., 1:])
 
@@ -216,7 +220,7 @@ def test_separated_outcomes_are_finite():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((80, 2))
     Y = np.column_stack([X[:, 0] > 0, X[:, 0] < 0, X[:, 1] > 1.5]).astype(float)
-    fit = fit_probit(X, Y, n_iter=200, burn_in=100, n_chains=1)
+    fit = fit_regression(X, Y, n_iter=200, burn_in=100, n_chains=1)
     assert np.all(np.isfinite(fit.coef_draws))
     assert np.abs(fit.coef).max() < 100
     assert (fit.predict_proba(X)[:, 0] > 0.5).mean() == pytest.approx(Y[:, 0].mean(), abs=0.1)
@@ -226,7 +230,7 @@ def test_many_unknowns_are_announced(monkeypatch):
     monkeypatch.setattr("coaltree.regression.preparation.LARGEST", 10)
     X, Y, _, _ = simulate(60)
     with pytest.warns(UserWarning, match="4 outcomes times 4 coefficients are 16 unknowns"):
-        fit_probit(X, Y, **QUICK)
+        fit_regression(X, Y, **QUICK)
 
 
 X0, Y0 = np.arange(12.0).reshape(6, 2) % 5, np.array([[0, 1], [1, 0], [0, 0], [1, 1], [0, 1], [1, 0]])
@@ -247,9 +251,9 @@ X0, Y0 = np.arange(12.0).reshape(6, 2) % 5, np.array([[0, 1], [1, 0], [0, 0], [1
         (X0, Y0, {"sample_weight": np.ones(5)}, "sample_weight must be one number per row"),
         (X0, Y0, {"sample_weight": -np.ones(6)}, "not negative"),
         (X0, Y0, {"sample_weight": np.zeros(6)}, "all weights are zero"),
-        (X0, Y0, {"link": "cloglog"}, "link must be one of"),
+        (X0, Y0, {"family": "cloglog"}, "family must be one of"),
         (X0, Y0, {"method": "gibbs"}, "method must be one of"),
-        (X0, Y0, {"method": "albert-chib", "link": "logit"}, 'needs link="probit"'),
+        (X0, Y0, {"method": "albert-chib", "family": "logit"}, 'needs family="probit"'),
         (X0, Y0, {"burn_in": 1000}, "burn_in must be below n_iter = 1000"),
         (X0, Y0, {"n_chains": 0}, "n_chains must be at least 1"),
         (X0, Y0, {"scale": 0.0}, "scale must be positive"),
@@ -257,7 +261,7 @@ X0, Y0 = np.arange(12.0).reshape(6, 2) % 5, np.array([[0, 1], [1, 0], [0, 0], [1
 )
 def test_bad_input(X, Y, options, message):
     with pytest.raises(ValueError, match=message):
-        fit_probit(X, Y, **options)
+        fit_regression(X, Y, **options)
 
 
 def test_columns_at_prediction(fitted):
@@ -281,12 +285,13 @@ def test_chains_that_disagree_are_warned_about(monkeypatch):
 
     monkeypatch.setattr(Chain, "advance", biased)
     with pytest.warns(ConvergenceWarning, match="Not converged: .* intercepts and coefficients have R-hat above"):
-        fit_probit(X, Y, n_iter=220, burn_in=20, n_chains=2, n_jobs=1)
+        fit_regression(X, Y, n_iter=220, burn_in=20, n_chains=2, n_jobs=1)
 
 
 def test_a_generator_leaves_no_address_behind():
     X, Y, _, _ = simulate(n=50)
     assert (
-        fit_probit(X, Y, **QUICK | {"n_iter": 32}, random_state=np.random.default_rng(0)).info["random_state"] is None
+        fit_regression(X, Y, **QUICK | {"n_iter": 32}, random_state=np.random.default_rng(0)).info["random_state"]
+        is None
     )
-    assert fit_probit(X, Y, **QUICK | {"n_iter": 32}, random_state=np.int64(4)).info["random_state"] == 4
+    assert fit_regression(X, Y, **QUICK | {"n_iter": 32}, random_state=np.int64(4)).info["random_state"] == 4

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from coaltree.regression import likelihood as module
-from coaltree.regression.likelihood import Likelihood, penalised_mode
+from coaltree.regression.families import FAMILIES
+from coaltree.regression.likelihood import penalised_mode
 from coaltree.regression.links import LINKS
 from tests.reference import probit as twin
+from tests.regression.invariance import binary
 
 
 def problem(link="probit", n=37, n_outcomes=3, n_features=4):
@@ -17,7 +19,7 @@ def problem(link="probit", n=37, n_outcomes=3, n_features=4):
     weights = rng.choice([0.5, 1.0, 3.0], size=n)
     theta = rng.standard_normal((n_outcomes, n_features + 1))
     signs = np.where(np.isnan(Y), 0, np.where(Y == 1, 1, -1)).astype(np.int8)
-    return X, Y, weights, theta, Likelihood(np.hstack([np.ones((n, 1)), X]), signs, weights, LINKS[link])
+    return X, Y, weights, theta, binary(np.hstack([np.ones((n, 1)), X]), signs, weights, FAMILIES[link])
 
 
 @pytest.mark.parametrize("block", [8, 37, 1024])
@@ -65,7 +67,7 @@ def test_mode_is_stationary(link):
 def test_mode_of_separated_labels_is_finite():
     x = np.linspace(-1, 1, 20)
     rows = np.column_stack([np.ones(20), 50 * x])
-    likelihood = Likelihood(rows, np.sign(x)[:, None].astype(np.int8), np.ones(20))
+    likelihood = binary(rows, np.sign(x)[:, None].astype(np.int8), np.ones(20))
     mode = penalised_mode(likelihood, np.array([0.04, 1.0]))
     assert np.all(np.isfinite(mode))
     np.testing.assert_allclose(likelihood.gradient(mode), np.array([0.04, 1.0]) * mode, atol=1e-4)

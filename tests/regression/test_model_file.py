@@ -26,8 +26,8 @@ def pair(request, tmp_path, monkeypatch):
     monkeypatch.setattr(forest, "N_TREES", 20)
     monkeypatch.setattr(forest, "N_TUNING", 10)
     monkeypatch.setattr("coaltree.regression.stacking.N_FOLDS", 3)
-    monkeypatch.setattr("coaltree.estimators.probit.FOLD_ITERATIONS", 30)
-    monkeypatch.setattr("coaltree.estimators.probit.FOLD_BURN_IN", 15)
+    monkeypatch.setattr("coaltree.estimators.regression.FOLD_ITERATIONS", 30)
+    monkeypatch.setattr("coaltree.estimators.regression.FOLD_BURN_IN", 15)
     X, Y = data()
     options = QUICK | ({"features": "auto"} if request.param == "auto" else {})
     if request.param in ("plain", "binary", "wide"):

@@ -7,7 +7,7 @@ from scipy import stats
 import coaltree as ct
 from coaltree.model.diffusion import contrasts
 from coaltree.randomness import make_streams
-from coaltree.regression.likelihood import Likelihood, penalised_mode
+from coaltree.regression.likelihood import penalised_mode
 from coaltree.regression.moves.coefficients import evaluate, make_pilot
 from coaltree.regression.moves.regraft import Places, expansion, log_evidences, move_leaf, regrafted, survey
 from tests.model.invariance import LIMIT
@@ -66,7 +66,7 @@ def kernel(correct):
         pilot = make_pilot(likelihood, np.zeros_like(theta))
         point = evaluate(likelihood, theta)
         for j in range(len(theta)):
-            outcome = Likelihood(likelihood.rows, np.ascontiguousarray(likelihood.signs[:, [j]]), likelihood.weights)
+            outcome = likelihood.of_outcome(j)
             if not correct:  # as if the expansion were the likelihood: every proposal is accepted
                 flat = np.full_like(point.values, -np.inf)
                 hyper, point, _ = move_leaf(hyper, point._replace(values=flat), j, outcome, pilot, PRIOR, rng)
@@ -94,7 +94,7 @@ def test_the_point_stays_complete():
         pilot = make_pilot(likelihood, penalised_mode(likelihood, np.ones(3)))
         point = evaluate(likelihood, theta)
         for step in range(15):
-            outcome = Likelihood(likelihood.rows, likelihood.signs[:, [step % 3]].copy(), likelihood.weights)
+            outcome = likelihood.of_outcome(step % 3)
             hyper, point, moved = move_leaf(hyper, point, step % 3, outcome, pilot, PRIOR, rng)
             accepted += moved
         again = evaluate(likelihood, point.theta)

@@ -8,7 +8,7 @@ import pytest
 
 from coaltree.inference.learning import running
 from coaltree.regression.chain import Chain
-from coaltree.regression.fit import fit_probit
+from coaltree.regression.fit import fit_regression
 from tests.cluster import on_a_cluster
 
 
@@ -20,7 +20,7 @@ def data(n_outcomes=3):
 
 
 def fit(n_outcomes=3, **options):
-    return fit_probit(*data(n_outcomes), **{"n_iter": 45, "burn_in": 25, "random_state": 1} | options)
+    return fit_regression(*data(n_outcomes), **{"n_iter": 45, "burn_in": 25, "random_state": 1} | options)
 
 
 def same(a, b):

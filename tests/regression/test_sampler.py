@@ -5,7 +5,7 @@ import pytest
 
 from coaltree.inference.learning import chain as learn
 from coaltree.model.covariance import PooledWishart
-from coaltree.regression.links import LOGIT, PROBIT
+from coaltree.regression.families.binary import LOGIT, PROBIT
 from coaltree.regression.moves import coefficients
 from coaltree.regression.moves.coefficients import approximate, evaluate, hamiltonian, make_pilot
 from coaltree.regression.moves.hyperparameters import draw_hyper
@@ -26,13 +26,13 @@ def whole(n_steps=2, prior=PRIOR, **settings):
     return kernel
 
 
-def trajectory(n_steps=2, pilot_at=0.0, always=False):
+def trajectory(n_steps=2, pilot_at=0.0, always=False, prior=PRIOR):
     """The coefficient block alone, from a poor pilot point, so that acceptance matters."""
 
     def kernel(hyper, theta, likelihood, rng):
         n_outcomes = len(theta)
         pilot = make_pilot(likelihood, np.full_like(theta, pilot_at))
-        gaussian = approximate(precision(hyper, PRIOR, n_outcomes, K), pilot)
+        gaussian = approximate(precision(hyper, prior, n_outcomes, K), pilot)
         if always:
             return hyper, gaussian.colour(rng.standard_normal(theta.size)).reshape(theta.shape)
         return hyper, hamiltonian(evaluate(likelihood, theta), likelihood, pilot, gaussian, n_steps, rng)[0].theta

@@ -19,8 +19,8 @@ def quick(monkeypatch):
     monkeypatch.setattr(forest, "N_TREES", 60)
     monkeypatch.setattr(forest, "N_TUNING", 20)
     monkeypatch.setattr(stacking, "N_FOLDS", 3)
-    monkeypatch.setattr("coaltree.estimators.probit.FOLD_ITERATIONS", 60)
-    monkeypatch.setattr("coaltree.estimators.probit.FOLD_BURN_IN", 30)
+    monkeypatch.setattr("coaltree.estimators.regression.FOLD_ITERATIONS", 60)
+    monkeypatch.setattr("coaltree.estimators.regression.FOLD_BURN_IN", 30)
 
 
 def bent(n, rng):
@@ -81,8 +81,8 @@ def fitted():
         patch.setattr(forest, "N_TREES", 60)
         patch.setattr(forest, "N_TUNING", 20)
         patch.setattr(stacking, "N_FOLDS", 3)
-        patch.setattr("coaltree.estimators.probit.FOLD_ITERATIONS", 60)
-        patch.setattr("coaltree.estimators.probit.FOLD_BURN_IN", 30)
+        patch.setattr("coaltree.estimators.regression.FOLD_ITERATIONS", 60)
+        patch.setattr("coaltree.estimators.regression.FOLD_BURN_IN", 30)
         X, Y = bent(700, np.random.default_rng(seed(84)))
         Y[3, 1] = np.nan
         model = CoalescentProbit(n_iter=120, burn_in=50, n_chains=1, random_state=0, features="auto")
@@ -130,8 +130,8 @@ def test_noise_is_left_to_the_linear_model_or_costs_nothing():
 
 def test_one_outcome_one_class_and_threads(monkeypatch):
     X, Y = bent(120, np.random.default_rng(seed(86)))
-    monkeypatch.setattr("coaltree.estimators.probit.FOLD_ITERATIONS", 20)
-    monkeypatch.setattr("coaltree.estimators.probit.FOLD_BURN_IN", 10)
+    monkeypatch.setattr("coaltree.estimators.regression.FOLD_ITERATIONS", 20)
+    monkeypatch.setattr("coaltree.estimators.regression.FOLD_BURN_IN", 10)
     options = {"n_iter": 20, "burn_in": 10, "n_chains": 2, "random_state": 0, "features": "auto"}
     alone = CoalescentProbit(**options).fit(X, Y[:, 0])
     assert alone.predict_proba(X).shape == (120, 2)

@@ -9,10 +9,11 @@ from coaltree.estimators.probit import CoalescentProbit
 from coaltree.regression import scores
 from coaltree.regression.baselines import BASELINES
 from coaltree.regression.comparison import compare
-from coaltree.regression.fit import fit_probit
-from coaltree.regression.likelihood import Likelihood
+from coaltree.regression.families.binary import LOGIT, PROBIT
+from coaltree.regression.fit import fit_regression
 from coaltree.regression.penalised import crossfit_ridge
 from coaltree.regression.preparation import prepare
+from tests.regression.invariance import binary
 from tests.seeds import seed
 
 
@@ -33,14 +34,14 @@ def copies(X, Y, weights):
     return X[row], np.where(number[:, None] < weights[row], Y[row], np.nan)
 
 
-@pytest.mark.parametrize("link", [0, 1])
-def test_likelihood_of_copies(link):
+@pytest.mark.parametrize("family", [PROBIT, LOGIT])
+def test_likelihood_of_copies(family):
     X, Y, weights = table()
     theta = np.random.default_rng(seed(2)).normal(size=(3, 4))
 
     def likelihood(X, Y, weights):
         signs = np.where(np.isnan(Y), 0, 2 * np.nan_to_num(Y) - 1).astype(np.int8)
-        return Likelihood(np.column_stack([np.ones(len(X)), X]), signs, weights, link)
+        return binary(np.column_stack([np.ones(len(X)), X]), signs, weights, family)
 
     more = copies(X, Y, weights)
     weighted, copied = likelihood(X, Y, weights), likelihood(*more, np.ones(len(more[0])))
@@ -62,9 +63,9 @@ def test_posterior_of_copies(covariance):
     """Risks of a fit with weights agree with those of copies within their errors; without weights they do not."""
     X, Y, weights = table()
     run = {"n_iter": 500, "burn_in": 100, "n_chains": 1, "covariance": covariance}
-    weighted = fit_probit(X, Y, sample_weight=weights, random_state=seed(3), **run)
-    copied = fit_probit(*copies(X, Y, weights), random_state=seed(4), **run)
-    plain = fit_probit(X, Y, random_state=seed(5), **run)
+    weighted = fit_regression(X, Y, sample_weight=weights, random_state=seed(3), **run)
+    copied = fit_regression(*copies(X, Y, weights), random_state=seed(4), **run)
+    plain = fit_regression(X, Y, random_state=seed(5), **run)
     for name in ("intercept_draws", "coef_draws"):
         one, other, control = (getattr(fit, name)[0] for fit in (weighted, copied, plain))
         spread = other.std(axis=0)
@@ -141,10 +142,10 @@ def test_comparison_passes_weights_to_fits_and_scores():
 def test_checks():
     X, Y, weights = table()
     with pytest.raises(InputError, match="per row of X"):
-        fit_probit(X, Y, sample_weight=weights[:, :2])
+        fit_regression(X, Y, sample_weight=weights[:, :2])
     weights[:, 1] = 0.0
     with pytest.warns(UserWarning, match="single class"):
-        assert prepare(X, Y, weights, 0, None).fitted.tolist() == [True, False, True]
+        assert prepare(X, Y, weights).scale.fitted.tolist() == [True, False, True]
 
 
 @pytest.mark.slow

@@ -7,14 +7,16 @@ from scipy.special import ndtr
 
 from coaltree.regression import likelihood
 from coaltree.regression.chain import Settings, WideChain
-from coaltree.regression.fit import fit_probit
-from coaltree.regression.likelihood import Likelihood, OwnLikelihood
-from coaltree.regression.links import PROBIT, probability
+from coaltree.regression.families.base import Observed
+from coaltree.regression.families.binary import PROBIT
+from coaltree.regression.fit import fit_regression
+from coaltree.regression.likelihood import OwnLikelihood
 from coaltree.regression.moves import coefficients, preconditioner
 from coaltree.regression.moves.preconditioner import Frame, make_basis, make_wide_pilot
 from coaltree.regression.preparation import scale_features, sparse_likelihood
 from coaltree.regression.prior import PooledSpherical, outcome_precision, sample_prior, wide_prior
 from tests.model.invariance import LIMIT
+from tests.regression.invariance import binary
 from tests.regression.test_calibration import worst
 from tests.seeds import seed
 
@@ -25,9 +27,9 @@ def simulate(n_outcomes, rng, n=15, n_features=3, prior=PRIOR):
     """Hyperparameters, θ and labels from the prior; a tenth of the labels are missing."""
     hyper, theta = sample_prior(prior, n_outcomes, n_features, rng)
     rows = np.hstack([np.ones((n, 1)), rng.standard_normal((n, n_features))])
-    signs = np.where(rng.random((n, n_outcomes)) < probability(rows @ theta.T, PROBIT), 1, -1)
+    signs = np.where(rng.random((n, n_outcomes)) < PROBIT.mean(rows @ theta.T), 1, -1)
     signs[rng.random(signs.shape) < 0.1] = 0
-    return hyper, theta, Likelihood(rows, signs.astype(np.int8), np.ones(n), PROBIT)
+    return hyper, theta, binary(rows, signs.astype(np.int8), np.ones(n))
 
 
 def build(rng, n_outcomes=3, n_features=5, n=40):
@@ -166,7 +168,7 @@ def test_faint_features_are_those_the_labels_say_little_about():
     rng = np.random.default_rng(seed(89))
     X = rng.standard_normal((400, 3))
     signs = np.where(rng.random((400, 2)) < ndtr(X[:, :1]), 1, -1).astype(np.int8)
-    labels = Likelihood(np.hstack([np.ones((400, 1)), X]), signs, np.ones(400), PROBIT)
+    labels = binary(np.hstack([np.ones((400, 1)), X]), signs, np.ones(400))
     chain = WideChain(labels, PRIOR, Settings(burn_in=40), rng)
     for _ in range(40):
         chain.advance()
@@ -231,7 +233,7 @@ def test_many_features_never_lose_positive_definiteness(kind, n_features):
     X[:, -1] = 1e9 * rng.random(120)  # units do not matter
     Y = (X[:, :1] + rng.standard_normal((120, 4)) > 0.5).astype(float)
     Y[:, 3] = np.arange(120) == 7  # a single event
-    fit = fit_probit(X, Y, n_iter=8, burn_in=4, n_chains=1)
+    fit = fit_regression(X, Y, n_iter=8, burn_in=4, n_chains=1)
     assert fit.info["covariance"] == "diagonal"
     assert np.isfinite(fit.coef_draws).all()
     chance = fit.predict_proba(X)
@@ -245,7 +247,7 @@ def test_signal_is_found_among_noise():
     X, beta = rng.standard_normal((500, 60)), np.zeros((5, 60))
     beta[:, :3] = [0.9, -0.8, 0.7] + 0.15 * rng.standard_normal((5, 3))
     Y = (rng.random((500, 5)) < ndtr(X @ beta.T - 0.5)).astype(float)
-    fit = fit_probit(X, Y, n_iter=200, burn_in=90, n_chains=1)
+    fit = fit_regression(X, Y, n_iter=200, burn_in=90, n_chains=1)
     assert set(np.argsort(-np.diag(fit.covariance))[:3]) == {0, 1, 2}
     low, high = np.quantile(fit.coef_draws[0], [0.05, 0.95], axis=0)
     assert np.mean((low <= beta) & (beta <= high)) > 0.85
@@ -263,8 +265,8 @@ def test_sparse_features_are_never_dense_and_say_the_same(monkeypatch):
     scaling, thin = scale_features(X, weights), scale_features(sparse.csr_array(X), weights)
     np.testing.assert_allclose(thin.centre, scaling.centre)
     np.testing.assert_allclose(thin.width, scaling.width)
-    plain = Likelihood(scaling.apply(X), signs, weights, PROBIT)
-    compact = sparse_likelihood(sparse.csr_array(X), thin, signs, weights, PROBIT)
+    plain = binary(scaling.apply(X), signs, weights)
+    compact = sparse_likelihood(sparse.csr_array(X), thin, plain.observed, weights)
     theta = rng.standard_normal((3, 10))
     for a, b in zip(plain.values_and_gradient(theta), compact.values_and_gradient(theta), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9)
@@ -274,7 +276,7 @@ def test_sparse_features_are_never_dense_and_say_the_same(monkeypatch):
     np.testing.assert_allclose(plain.gram(slice(2, 7), own), compact.gram(slice(2, 7), own), atol=1e-9)
     Y = (signs == 1).astype(float)
     options = {"n_iter": 5, "burn_in": 2, "n_chains": 1, "covariance": "diagonal", "sample_weight": weights}
-    dense_fit, sparse_fit = fit_probit(X, Y, **options), fit_probit(sparse.csc_array(X), Y, **options)
+    dense_fit, sparse_fit = fit_regression(X, Y, **options), fit_regression(sparse.csc_array(X), Y, **options)
     np.testing.assert_allclose(dense_fit.coef_draws, sparse_fit.coef_draws, rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(dense_fit.predict_proba(X), sparse_fit.predict_proba(sparse.coo_array(X)), rtol=1e-4)
 
@@ -285,11 +287,11 @@ def test_columns_of_an_outcomes_own():
     rows = np.hstack([np.ones((30, 1)), rng.standard_normal((30, 2))])
     own, theta = rng.standard_normal((2, 30, 3)), rng.standard_normal((3, 5))
     signs = rng.choice(np.array([-1, 1], dtype=np.int8), size=(30, 3))
-    joint = OwnLikelihood(rows, signs, np.ones(30), PROBIT, own)
+    joint = OwnLikelihood(rows, (Observed(PROBIT, np.arange(3), (signs,)),), np.ones(30), own)
     values, gradient = joint.values_and_gradient(theta)
     curvature = joint.curvature(theta)
     for j in range(3):
-        alone = Likelihood(np.hstack([rows, own[:, :, j].T]), signs[:, [j]].copy(), np.ones(30), PROBIT)
+        alone = binary(np.hstack([rows, own[:, :, j].T]), signs[:, [j]].copy(), np.ones(30))
         value, slope = alone.values_and_gradient(theta[[j]])
         assert values[j] == pytest.approx(value[0])
         np.testing.assert_allclose(gradient[j], slope[0])
@@ -302,11 +304,11 @@ def test_stopped_and_continued_is_the_same_to_the_last_bit(tmp_path):
     X = rng.standard_normal((60, 14))
     Y = (X[:, :3] + rng.standard_normal((60, 3)) > 0.3).astype(float)
     options = {"burn_in": 10, "n_chains": 2, "random_state": 3}
-    whole = fit_probit(X, Y, n_iter=20, **options)
+    whole = fit_regression(X, Y, n_iter=20, **options)
     assert whole.info["covariance"] == "diagonal"
     file = tmp_path / "chains.npz"
-    fit_probit(X, Y, n_iter=12, checkpoint=file, **options)
-    parts = fit_probit(X, Y, n_iter=20, checkpoint=file, n_jobs=2, **options)
+    fit_regression(X, Y, n_iter=12, checkpoint=file, **options)
+    parts = fit_regression(X, Y, n_iter=20, checkpoint=file, n_jobs=2, **options)
     assert whole.coef_draws.tobytes() == parts.coef_draws.tobytes()
     assert whole.covariance.tobytes() == parts.covariance.tobytes()
 
@@ -315,9 +317,9 @@ def test_a_full_covariance_of_too_many_says_what_to_do():
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((30, 4)), (rng.random((30, 2)) < 0.5).astype(float)
     with pytest.raises(ValueError, match="covariance must be one of"):
-        fit_probit(X, Y, covariance="wishart")
+        fit_regression(X, Y, covariance="wishart")
     with pytest.raises(ValueError, match='albert-chib" needs covariance="full"'):
-        fit_probit(X, Y, covariance="diagonal", method="albert-chib")
+        fit_regression(X, Y, covariance="diagonal", method="albert-chib")
     singular = np.zeros((2, 3, 2, 3))
     with pytest.raises(ValueError, match='Use covariance="diagonal"'):
         coefficients.combine(singular, np.zeros((2, 3, 3)), np.zeros((2, 3)))

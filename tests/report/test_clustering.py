@@ -44,7 +44,7 @@ def make_result(n=N, d=D, n_clusters=CHOSEN, n_trees=12):
             "sd": rng.normal(size=(2, 30, 2)),
             "big": rng.normal(size=(2, 30, 5, 5)),
         },
-        burn_in=5,
+        warmup=5,
         parameters={"seed": 3, NASTY[0]: NASTY[2]},
         command=f"coaltree cluster '{NASTY[0]}'",
         scores={2: 0.5, 3: 0.7, CHOSEN: 0.9},

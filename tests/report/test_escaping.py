@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import coaltree as ct
 from coaltree.regression.comparison import Comparison
-from coaltree.regression.fit import fit_probit
+from coaltree.regression.fit import fit_regression
 from coaltree.report import blocks
 from coaltree.report.clustering import ClusteringResult, clustering_page
 from coaltree.report.page import Page
@@ -113,7 +113,7 @@ def clustering(labels):
             n_clusters=3,
             chosen_by=labels[1],
             trace={"variance": rng.normal(size=(2, 30))},
-            burn_in=5,
+            warmup=5,
             parameters={labels[3]: labels[4]},
             command=labels[0],
             scores={2: 0.5, 3: 0.7},
@@ -127,7 +127,7 @@ def probit():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(80, 3))
     Y = (X @ rng.normal(size=(3, 4)) + rng.normal(size=(80, 4)) > 0).astype(float)
-    fit = fit_probit(X, Y, n_iter=12, burn_in=4, n_chains=2, random_state=0)
+    fit = fit_regression(X, Y, n_iter=12, burn_in=4, n_chains=2, random_state=0)
     return X, Y, fit
 
 

@@ -36,7 +36,7 @@ def make_result(tree, n_trees=20, d=D, **changes):
         "n_clusters": K,
         "chosen_by": "It was asked for.",
         "trace": {},
-        "burn_in": 0,
+        "warmup": 0,
         "parameters": {},
         "command": "coaltree cluster many.csv",
     }

@@ -1,9 +1,10 @@
 """Forty runs through the public names, frozen as digests: code that only moves gives the same bytes.
 
-`python -m tests.trust.digests` writes them to tests/data/digests.json, with what they depend on beside the code: the
-processor and the versions of the libraries that compute. On another machine `test_digests.py` skips. Where a change is
-meant to alter results, the tests of exactness and invariance decide; then write the digests again, and the changelog
-says what changed.
+`python -m tests.trust.digests [words of names ...]` writes them to tests/data/digests.json, with what they depend on
+beside the code: the processor and the versions of the libraries that compute. Several machines may stand there; on
+another one `test_digests.py` skips, so write them from the code before the change first. Where a change is meant to
+alter results, the tests of exactness and invariance decide; then write the digests again, and the changelog says what
+changed.
 """
 
 import hashlib
@@ -197,13 +198,23 @@ def digest(run):
     return total.hexdigest()[:16]
 
 
-def main():
-    found = {}
+def read():
+    """Digests by name that were frozen on a machine as this one, and the entries of other machines."""
+    entries = json.loads(FILE.read_text(encoding="utf-8"))
+    own = [entry["digests"] for entry in entries if entry["platform"] == platform()]
+    return own[0] if own else {}, [entry for entry in entries if entry["platform"] != platform()]
+
+
+def main(*words):
+    found, others = read()
     for name, run in RUNS.items():
-        found[name] = digest(run)
-        print(found[name], name, flush=True)
-    FILE.write_text(json.dumps({"platform": platform(), "digests": found}, indent=1) + "\n", encoding="utf-8")
+        if not words or any(word in name for word in words):
+            found[name] = digest(run)
+            print(found[name], name, flush=True)
+    kept = {name: found[name] for name in RUNS if name in found}
+    entries = [*others, {"platform": platform(), "digests": kept}]
+    FILE.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -12,7 +12,7 @@ import pytest
 
 import coaltree as ct
 from coaltree import storage
-from coaltree.regression.fit import fit_probit
+from coaltree.regression.fit import fit_regression
 
 
 class FullDisk:
@@ -73,7 +73,7 @@ def learner(X, path, n_iter):
 
 def probit(X, path, n_iter):
     Y = (X[:, :2] > X[:, :2].mean(axis=0)).astype(float)
-    fit = fit_probit(X, Y, n_iter=n_iter, burn_in=1, n_chains=1, random_state=0, checkpoint=path)
+    fit = fit_regression(X, Y, n_iter=n_iter, burn_in=1, n_chains=1, random_state=0, checkpoint=path)
     return fit.coef_draws.tobytes()
 
 

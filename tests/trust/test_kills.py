@@ -21,7 +21,7 @@ import pytest
 from tqdm import tqdm
 
 import coaltree as ct
-from coaltree.regression.fit import fit_probit
+from coaltree.regression.fit import fit_regression
 from tests.seeds import seed
 
 if not hasattr(os, "fork"):
@@ -127,10 +127,10 @@ def test_the_regression(tmp_path, monkeypatch):
     path = tmp_path / "chains.npz"
 
     def run():
-        fit = fit_probit(X, Y, n_iter=60, burn_in=20, n_chains=2, random_state=1, checkpoint=path)
+        fit = fit_regression(X, Y, n_iter=60, burn_in=20, n_chains=2, random_state=1, checkpoint=path)
         return digest(fit.coef_draws, fit.intercept_draws, fit.covariance, fit.posterior.times)
 
-    fit_probit(X, Y, n_iter=3, burn_in=1, n_chains=2, random_state=2)
+    fit_regression(X, Y, n_iter=3, burn_in=1, n_chains=2, random_state=2)
     assert survive(run, lambda: path.unlink(missing_ok=True), N_KILLS) >= N_KILLS
 
 
@@ -187,7 +187,9 @@ def test_the_study(tmp_path):
         return digest(*(array for pair in scores for array in pair), result.tree.times, result.curves.mean)
 
     rng = np.random.default_rng(3)
-    fit_probit(rng.normal(size=(30, 2)), rng.integers(0, 2, (30, 3)), n_iter=3, burn_in=1, n_chains=1, random_state=0)
+    fit_regression(
+        rng.normal(size=(30, 2)), rng.integers(0, 2, (30, 3)), n_iter=3, burn_in=1, n_chains=1, random_state=0
+    )
     n_kills = N_KILLS if "COALTREE_KILLS" in os.environ else 2
     assert survive(run, lambda: shutil.rmtree(private, ignore_errors=True), n_kills) >= n_kills
 

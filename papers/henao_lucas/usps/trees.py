@@ -12,7 +12,7 @@ from scipy.spatial.distance import squareform
 from sklearn.gaussian_process.kernels import Matern, WhiteKernel
 
 import coaltree as ct
-from coaltree.model.gp import Columns, GaussianProcess
+from coaltree.model.gp import GaussianProcess, OnColumns
 from coaltree.posterior.coclustering import pair_sums
 
 Named = Iterator[tuple[str, ct.Tree, float]]
@@ -39,7 +39,7 @@ class Clock:
 def axis_wise_matern(side: int) -> GaussianProcess:
     """The paper's covariance over the pixels of a square image: Matérn-3/2 along each axis, and noise."""
     pixels = np.indices((side, side)).reshape(2, -1).T.astype(float)
-    across, down = (Columns(Matern(3.0, (0.3, 30.0), nu=1.5), [axis]) for axis in (0, 1))
+    across, down = (OnColumns(Matern(3.0, (0.3, 30.0), nu=1.5), [axis]) for axis in (0, 1))
     return GaussianProcess(across * down + WhiteKernel(0.1, (1e-4, 100.0)), pixels)
 
 

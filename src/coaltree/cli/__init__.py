@@ -17,7 +17,7 @@ from coaltree.model.columns import KINDS
 from coaltree.reading import split_names
 from coaltree.results.clustering import LABELS, MEANING, Clustering, cluster
 from coaltree.results.iris import MEANING as OF_DEMO
-from coaltree.results.iris import demo, describe
+from coaltree.results.iris import demo, describe_flowers
 
 app = typer.Typer(
     help="Bayesian hierarchical clustering with Kingman's coalescent.",
@@ -58,7 +58,7 @@ def _demo(
         summary = demo(out, n_particles=particles, random_state=seed, verbose=0 if quiet else 1)
     if quiet:
         return
-    for heading, table in describe(summary):
+    for heading, table in describe_flowers(summary):
         typer.secho(f"\n{heading}", bold=True)
         typer.echo(table)
     list_files(out, OF_DEMO)
@@ -118,22 +118,23 @@ def _cluster(
     scale: Annotated[
         Scale,
         typer.Option(
-            help="Bring columns to standard deviation 1, or keep their units; auto: the first, unless they are "
-            "components of one reduction."
+            help="standard: bring columns to standard deviation 1; none: keep their units; auto: standard, unless all "
+            "are components of one reduction, such as PC1, PC2."
         ),
     ] = Scale.auto,
     covariance: Annotated[
         Covariance | None,
         typer.Option(
-            help="One variance for all columns, one for each, a full matrix, factors; auto: what predicts best. By "
-            "default spherical; diagonal if some columns are levels."
+            help="spherical: one variance for all columns; diagonal: one for each; shrunk, wishart: a full matrix, "
+            "with or without shrinkage; factors: a few common factors; auto: what predicts left-out rows best. "
+            "Default: shrunk if rows are enough for the columns, else spherical; diagonal if some columns are levels."
         ),
     ] = None,
     leaf_noise: Annotated[
         str,
         typer.Option(
-            help="Variance of a row around its true value, in units of the covariance; or learn; robust: rows may be "
-            "outliers; auto: the better of the two."
+            help="Measurement noise. learn: one variance for all rows; robust: one per row, for outliers; auto: what "
+            "predicts left-out rows better; or a number, in units of the covariance."
         ),
     ] = "learn",
     draws: Annotated[
@@ -147,8 +148,12 @@ def _cluster(
         ),
     ] = None,
     chains: Annotated[int | None, typer.Option(min=1, help="Chains, from different starts; 2 by default.")] = None,
-    method: Annotated[Method, typer.Option(help="auto samples trees; greedy makes one, fast.")] = _AUTO,
-    n_clusters: Annotated[int | None, typer.Option(min=1, help="Number of clusters; chosen if not given.")] = None,
+    method: Annotated[
+        Method, typer.Option(help="auto: many trees, with supports; greedy: one tree, fast, without.")
+    ] = _AUTO,
+    n_clusters: Annotated[
+        int | None, typer.Option(min=1, help="Number of clusters; by default chosen from the data.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same files.")] = 0,
     jobs: Annotated[
         int, typer.Option(min=-1, callback=check_jobs, help="Threads; -1 for all. They do not change the result.")
@@ -156,10 +161,11 @@ def _cluster(
     columns: Annotated[
         str,
         typer.Option(
-            help=f"What columns are: auto, name=kind,name=kind, or a TOML file. Kinds: {', '.join(KINDS)}, ignore."
+            help="Kinds of the columns: auto (recognised, and reported), name=kind,name=kind for some, or a TOML file. "
+            f"Kinds: {', '.join(KINDS)}, ignore."
         ),
     ] = "auto",
-    dates: Annotated[str, typer.Option(help="Take dates as numbers of days, or ignore them.")] = "days",
+    dates: Annotated[str, typer.Option(help="days: take dates as numbers of days; ignore: leave them out.")] = "days",
     metric: Annotated[
         Metric,
         typer.Option(

@@ -38,7 +38,7 @@ def _regress(
         str | None, typer.Option(help="Column of both tables that identifies a row; else rows are in the same order.")
     ] = None,
     drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out: a,b,c.")] = None,
-    folds: Annotated[int, typer.Option(min=0, help="Folds of the comparison; 0 leaves it out.")] = 10,
+    folds: Annotated[int, typer.Option(min=0, help="Folds of the comparison with other methods; 0: none.")] = 10,
     iterations: Annotated[int, typer.Option(min=2, help="Iterations of every chain.")] = 1000,
     burn_in: Annotated[int, typer.Option(min=0, help="Iterations to drop.")] = 300,
     chains: Annotated[int, typer.Option(min=1, help="Chains of the final fit; one in every fold.")] = 2,
@@ -46,7 +46,7 @@ def _regress(
         str, typer.Option(help="Methods to compare with, a,b,c; none, or all (a random forest takes long).")
     ] = ",".join(DEFAULT_BASELINES),
     effects: Annotated[
-        Effects, typer.Option(help="linear; auto adds what a forest and a kernel see, if rows left out gain.")
+        Effects, typer.Option(help="linear, or auto: add a forest and a kernel regression if left-out rows gain.")
     ] = Effects.linear,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same results.")] = 0,
     jobs: Annotated[

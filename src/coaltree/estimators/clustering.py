@@ -11,28 +11,24 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from coaltree import sizes
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import compiling_aloud
 from coaltree.errors import InputError
 from coaltree.estimators import files, inputs, mixed
 from coaltree.estimators.distances import EUCLIDEAN, is_precomputed
+from coaltree.estimators.learn import learn_posterior, left_out
 from coaltree.frame import as_frame
 from coaltree.inference.greedy.build import greedy_tree
-from coaltree.inference.learning.learn import learn_posterior
-from coaltree.inference.predictive import mixed as mixed_rows
-from coaltree.inference.predictive import predict
 from coaltree.inference.predictive.locate import Given
-from coaltree.inference.predictive.loo import LeaveOneOut, leave_one_out
-from coaltree.inference.predictive.predict import Attachment, Fit
+from coaltree.inference.predictive.loo import LeaveOneOut
+from coaltree.inference.predictive.predict import Attachment
 from coaltree.inference.smc.sampling import leaf_names, sample_posterior
 from coaltree.model.diffusion import whiten
 from coaltree.posterior.hierarchy import Hierarchy, make_hierarchy
 from coaltree.posterior.partition import cluster_probability, score_clusters
 from coaltree.posterior.splits import Apart
 from coaltree.validation import check_count
-
-# Beyond this many rows there is no log evidence: sequential Monte Carlo takes time n² or more.
-MOST_FOR_EVIDENCE = 2000
 
 
 class CoalescentClustering(
@@ -116,17 +112,14 @@ class CoalescentClustering(
     compact_covariance_ : array (d, d) or (d,)
         The same; only the variances if it is diagonal.
     leaf_noise_ : array (n,)
-    covariances_ : array (M, d, d)
-        The draw that goes with each tree of `posterior_`; only the variances, (M, d), if diagonal; (1, …) if all are
-        equal.
-    leaf_noises_ : array (M, n)
-        Likewise.
+    draws_ : Draws
+        The trees of `posterior_` with all that goes with each (`coaltree.posterior.draws`): `covariances`, (M, d, d),
+        only the variances, (M, d), if diagonal; `leaf_noises`, (M, n); `new_noises` (M,), of a new row. (1, …) if all
+        are equal.
     compare_ : dict of Compared or None
         With "auto": leave-one-out density of each model compared, the best first, as in ArviZ's `compare`.
     surprise_ : array (n,) or None
         With robust noise: the probability of a row that fits as badly as this one. Small for outliers.
-    new_noises_, tails_ : array (M,), (M, 2), or None
-        With robust noise: for each draw, a new row's noise, and the scale and degrees of freedom of all rows' noise.
     effective_columns_ : float
         How many independent columns the table counted for.
     incomplete_ : array (n,) of bool
@@ -268,7 +261,7 @@ class CoalescentClustering(
                 effective_columns=self.effective_columns,
             )
         self.mixed_ = learned.mixed
-        self.columns_ = None if self.mixed_ is None else self.mixed_.columns
+        self.columns_ = self.mixed_ and self.mixed_.columns
         self.effective_columns_ = learned.effective_columns
         counted = learned.effective_columns
         self.column_notes_ = (
@@ -282,8 +275,7 @@ class CoalescentClustering(
         )
         self.posterior_, self.completed_, self.trace_ = learned.posterior, learned.completed, learned.trace
         self.compact_covariance_, self.leaf_noise_ = learned.middle.compact(), learned.leaf_noise
-        self.covariances_, self.leaf_noises_ = learned.covariances, learned.leaf_noises
-        self.new_noises_, self.surprise_, self.tails_ = learned.new_noises, learned.surprise, learned.tails
+        self.draws_, self.surprise_ = learned.draws, learned.surprise
         self.compare_, self.incomplete_ = learned.compared, np.asarray((learned.completed_sd > 0.0).any(axis=1))
         self.warmup_, self.convergence_, self.finished_ = learned.warmup, learned.convergence, learned.finished
         hierarchy = make_hierarchy(self.posterior_)
@@ -304,8 +296,8 @@ class CoalescentClustering(
             raise AttributeError("log_evidence_ is available once the model is fitted.")
         if not hasattr(self, "_log_evidence"):
             self._log_evidence = self.posterior_.log_evidence
-            known = not self.has_missing_ and (self.columns_ is None or not self.columns_.is_latent)
-            if known and len(self.completed_) <= MOST_FOR_EVIDENCE and math.isnan(self._log_evidence):
+            known = not self.has_missing_ and not (self.mixed_ and self.mixed_.is_latent)
+            if known and len(self.completed_) <= sizes.ROWS_FOR_EVIDENCE and math.isnan(self._log_evidence):
                 how: dict[str, Any] = {"leaf_noise": self.leaf_noise_, "n_particles": 100, "n_jobs": self.n_jobs}
                 sampled = sample_posterior(self.completed_, self.compact_covariance_, **how)
                 self._log_evidence = sampled.log_evidence
@@ -337,6 +329,8 @@ class CoalescentClustering(
         return self
 
     def _cut(self, hierarchy: Hierarchy) -> CoalescentClustering:
+        for name in ("cluster_scores_", "n_clusters_probability_", "n_clusters_alternatives_"):
+            self.__dict__.pop(name, None)  # of an earlier fit, which chose the number
         if self.distance_threshold is not None:
             self.labels_ = self.tree_.cut(time=self.distance_threshold)
         elif self.n_clusters is not None:
@@ -360,11 +354,8 @@ class CoalescentClustering(
         """
         check_is_fitted(self)
         power = self.effective_columns_ / self.completed_.shape[1]
-        if self.mixed_ is not None:
-            draws = (self.posterior_, self.completed_, self.covariances_, self.leaf_noises_, self.tails_)
-            return mixed_rows.leave_one_out(self.mixed_, *draws, power)
         seen = np.where(np.reshape(self.incomplete_, (-1, 1)), np.nan, self.completed_)
-        return leave_one_out(self.posterior_, seen, self.covariances_, self.leaf_noises_, self.tails_, power)
+        return left_out(self.mixed_, self.posterior_, self.draws_, self.completed_, seen, power)
 
     def cut(self, n_clusters: int) -> Ints:
         """Labels (n,) of the partition into another number of clusters, −1 for outliers, without refitting."""
@@ -375,10 +366,7 @@ class CoalescentClustering(
 
     def score_samples(self, X: Any) -> Floats:
         """Log predictive density of each row, (B,), averaged over trees; NaN entries are integrated out."""
-        if (new := mixed.new_rows(self, X)) is not None:
-            return new.log_density()
-        fit, rows = self._check_new(X)
-        return predict.log_predictive(fit, rows, self.n_jobs)
+        return mixed.new_rows(self, X).log_density()
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log predictive density, for model selection by cross-validation."""
@@ -391,10 +379,7 @@ class CoalescentClustering(
 
     def predict_proba(self, X: Any) -> Floats:
         """Posterior probability of each cluster for each row, (B, K), averaged over trees and places in them."""
-        if (new := mixed.new_rows(self, X)) is not None:
-            return new.label_probabilities(self.labels_)
-        fit, rows = self._check_new(X)
-        return predict.label_probabilities(fit, rows, self.labels_, self.n_jobs)
+        return mixed.new_rows(self, X).label_probabilities(self.labels_)
 
     def transform(self, X: Any) -> Floats:
         """Return `predict_proba(X)`: soft assignments as features for the next step of a Pipeline."""
@@ -403,11 +388,7 @@ class CoalescentClustering(
     def attach(self, X: Any, n_places: int = 5) -> Attachment:
         """Where each row joins `tree_`: the likeliest edges (by the node below), probabilities, mean times, (B, K)."""
         new, n_places = mixed.new_rows(self, X), check_count(n_places, "n_places", at_least=1)
-        given = Given(self.compact_covariance_, self.leaf_noise_)
-        if new is not None:
-            return new.attach(self.tree_, given, n_places)
-        fit, rows = self._check_new(X)
-        return predict.attachments(self.tree_, given, fit.X, rows, n_places)
+        return new.attach(self.tree_, Given(self.compact_covariance_, self.leaf_noise_), n_places)
 
     def impute(self, X: Any = None, probabilities: bool = False) -> Any:
         """Table with every NaN replaced by its posterior mean; without X, the fitted table.
@@ -425,20 +406,13 @@ class CoalescentClustering(
             return self.completed_.copy()
         if is_precomputed(self.metric):
             raise InputError("impute needs a table, and this model was fitted to distances.")
-        fit, rows = self._check_new(X)
-        completed = predict.impute(fit, rows, self.n_jobs)
+        completed = mixed.number_rows(self, X).filled()
         return type(X)(completed, index=X.index, columns=X.columns) if hasattr(X, "iloc") else completed
 
     def splits(self, n_columns: int = 3) -> Apart:
         """For every merge of `tree_`, the columns in which its two sides differ most, by how much and how certainly."""
         check_is_fitted(self)
         return mixed.splits(self, check_count(n_columns, "n_columns", at_least=1))
-
-    def _check_new(self, X: Any) -> tuple[Fit, Floats]:
-        check_is_fitted(self)
-        rows = inputs.check_new(self, X)
-        draws = (self.covariances_, self.leaf_noises_, self.new_noises_)
-        return predict.make_fit(self.posterior_, self.completed_, *draws), rows
 
     # ---- files and tags
 

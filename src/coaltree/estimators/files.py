@@ -16,36 +16,27 @@ from coaltree.estimators.distances import PLAIN, SQUARED, is_precomputed
 from coaltree.inference.predictive.loo import Compared
 from coaltree.inference.predictive.mixed import restore_mixed
 from coaltree.posterior.convergence import Convergence
-from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.draws import Draws
 from coaltree.posterior.hierarchy import OUTLIER, find_outliers
 from coaltree.tree import Tree
 from coaltree.validation import check_count, check_covariance, check_part
 
 KIND = "coaltree.CoalescentClustering"
-_POSTERIOR = ("children", "times", "weights", "log_joint", "ess_per_step")
 _FITTED = ("completed_", "leaf_noise_", "labels_")
 # For flat clusters; older files have none.
 _CLUSTERS = ("probabilities_", "outlier_probability_", "cut_order_")
-_MIXED = ("values", "index", "latent", "cuts")
-# One draw per tree; older files have none, and their trees go with the posterior median.
-_DRAWS = {"covariances_": "covariance_", "leaf_noises_": "leaf_noise_"}
 _KINDS = {"labels_": "iu", "cut_order_": "iu", "incomplete_": "b"}
-# For fits with separate noise per row; not in other files.
-_OWN_NOISE = ("new_noises_", "surprise_", "tails_")
 
 
 def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
     """Write a fitted `CoalescentClustering`."""
-    arrays = {name: getattr(model, name) for name in (*_FITTED, *_CLUSTERS, *_DRAWS)}
-    arrays |= {name: getattr(model, name) for name in _OWN_NOISE if getattr(model, name) is not None}
+    arrays = {name: getattr(model, name) for name in (*_FITTED, *_CLUSTERS)}
     arrays["covariance_"], arrays["incomplete_"] = model.compact_covariance_, model.incomplete_
-    if model.leaf_noises_.strides[1] == 0:  # one number per tree
-        arrays["leaf_noises_"] = model.leaf_noises_[:, :1]
-    arrays |= {f"posterior/{name}": getattr(model.posterior_, name) for name in _POSTERIOR}
+    arrays |= {f"draws/{name}": part for name, part in model.draws_.to_arrays().items()}
     arrays |= {f"trace/{name}": values for name, values in model.trace_.items()}
     arrays |= {"tree/children": model.tree_.children, "tree/times": model.tree_.times}
-    if model.mixed_ is not None:
-        arrays |= {f"mixed/{name}": getattr(model.mixed_, name) for name in _MIXED}
+    if model.mixed_:
+        arrays["mixed/values"] = model.mixed_.values
     plain: dict[str, Any] = {}
     for name, value in model.get_params(deep=False).items():
         if name == "columns" and isinstance(value, tuple):  # the guesses are stored with the columns themselves
@@ -63,6 +54,7 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
         "params": plain,
         "names": model.posterior_.names,
         "info": model.posterior_.info,
+        "noise": model.draws_.noise.name,
         "log_evidence": model.__dict__.get("_log_evidence", model.posterior_.log_evidence),
         "missing": model.has_missing_,
         "warmup": model.warmup_,
@@ -71,7 +63,7 @@ def write_clustering(path: str | os.PathLike[str], model: Any) -> None:
         "compare": None if model.compare_ is None else [[name, *row] for name, row in model.compare_.items()],
         "features": list(map(str, getattr(model, "feature_names_in_", []))),
         "n_features_in": model.n_features_in_,
-        "columns": None if model.mixed_ is None else [asdict(each) for each in model.mixed_.columns.models],
+        "columns": model.mixed_ and [asdict(each) for each in model.mixed_.columns.models],
         "column_notes": list(model.column_notes_),
         "cluster_scores": [[k, score] for k, score in getattr(model, "cluster_scores_", {}).items()],
         "n_clusters_alternatives": list(getattr(model, "n_clusters_alternatives_", ())),
@@ -96,12 +88,10 @@ def _restore(contents: dict[str, Any], model: Any) -> None:
     for name in _FITTED:
         setattr(model, name, contents[name])
     model.compact_covariance_ = contents["covariance_"]
-    for name, middle in _DRAWS.items():
-        setattr(model, name, contents.get(name, contents[middle][None]))
-    if model.leaf_noises_.ndim == 2 and model.leaf_noises_.shape[1] == 1:
-        model.leaf_noises_ = np.broadcast_to(model.leaf_noises_, (len(model.leaf_noises_), len(model.leaf_noise_)))
-    for name in _OWN_NOISE:
-        setattr(model, name, contents.get(name))
+    if "posterior/times" in contents:
+        contents = _in_draws(contents)
+    model.draws_ = Draws.from_arrays(part("draws/"), contents["noise"])
+    model.surprise_ = model.draws_.surprise()
     model.incomplete_ = contents.get("incomplete_", np.zeros(len(model.leaf_noise_), dtype=bool))
     compared = contents.get("compare")
     model.compare_ = None if compared is None else {str(name): Compared(*map(float, row)) for name, *row in compared}
@@ -109,16 +99,15 @@ def _restore(contents: dict[str, Any], model: Any) -> None:
     model.warmup_ = int(contents.get("warmup", contents["params"].get("burn_in") or 0))
     model.convergence_ = Convergence.from_dict(contents.get("convergence"))
     names = None if contents["names"] is None else tuple(contents["names"])
-    model.posterior_ = TreePosterior(
-        **part("posterior/"), log_evidence=contents["log_evidence"], names=names, info=contents["info"]
-    )
+    model.posterior_ = model.draws_.posterior(names, contents["info"], contents["log_evidence"])
     counted = model.posterior_.info.get("effective_columns", model.completed_.shape[-1])  # all, in older files
     model.effective_columns_ = float(counted)
     model.tree_ = Tree(contents["tree/children"], contents["tree/times"], names)
     model.trace_ = part("trace/")
     model.n_features_in_ = contents["n_features_in"]
-    model.mixed_ = restore_mixed(contents.get("columns"), contents.get("column_notes", ()), part("mixed/"))
-    model.columns_ = None if model.mixed_ is None else model.mixed_.columns
+    values, notes = contents.get("mixed/values"), contents.get("column_notes", ())
+    model.mixed_ = restore_mixed(contents.get("columns"), notes, values, model.draws_)
+    model.columns_ = model.mixed_ and model.mixed_.columns
     model.column_notes_ = tuple(map(str, contents.get("column_notes", ())))
     if contents["features"]:
         model.feature_names_in_ = np.array(contents["features"], dtype=object)
@@ -145,6 +134,20 @@ def _renamed(params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
+def _in_draws(contents: dict[str, Any]) -> dict[str, Any]:
+    """Contents of a file of 0.1 or 0.2, in which draws were kept in parts; the oldest have one Φ for all trees."""
+    size = len(contents["posterior/times"])
+    noises = np.atleast_2d(contents.get("leaf_noises_", contents["leaf_noise_"]))
+    tails = contents.get("tails_", np.column_stack([np.full(size, np.nan), np.full(size, np.inf)]))
+    draws = {f"draws/{name}": contents[f"posterior/{name}"] for name in ("children", "times", "log_joint")}
+    draws |= {"draws/noises": noises, "draws/tails": tails}
+    draws["draws/phi.matrix"] = contents.get("covariances_", contents["covariance_"][None])
+    former = {"index": "index", "entries": "latent", "cuts": "cuts"}
+    draws |= {f"draws/{name}": contents[f"mixed/{was}"] for name, was in former.items() if f"mixed/{was}" in contents}
+    kind = "robust" if "tails_" in contents else "shared" if noises.shape[1] == 1 else "given"
+    return {**contents, **draws, "noise": kind}
+
+
 def _check(model: Any) -> int:
     """Raise ValueError unless the parts belong together; return the number of clusters."""
     n = model.posterior_.n_leaves
@@ -155,9 +158,7 @@ def _check(model: Any) -> int:
         raise InputError(f"outlier_probability_ must have {n} numbers, got {np.shape(model.outlier_probability_)}.")
     if not 0.0 < model.effective_columns_ <= table[1] * (1.0 + 1e-9):
         raise InputError(f"effective_columns must be above 0 and at most {table[1]}, got {model.effective_columns_}.")
-    d, draws = table[1], {name: len(np.atleast_1d(getattr(model, name))) for name in _DRAWS}
-    if not set(draws.values()) <= {1, len(model.posterior_)}:
-        raise InputError(f"there must be one draw, or one for each of {len(model.posterior_)} trees, got {draws}.")
+    d = table[1]
     shapes = {
         "completed_": (n, d),
         "compact_covariance_": (d, d)[: model.compact_covariance_.ndim],
@@ -168,25 +169,17 @@ def _check(model: Any) -> int:
         "incomplete_": (n,),
         "cut_order_": (int((~find_outliers(model.outlier_probability_)).sum()) - 1,),
     }
-    shapes["leaf_noises_"] = (draws["leaf_noises_"], n)
-    shapes["covariances_"] = (draws["covariances_"], d, d)[: 2 if model.covariances_.ndim == 2 else 3]
-    if model.new_noises_ is not None:
-        shapes |= {"new_noises_": (len(model.posterior_),), "surprise_": (n,), "tails_": (len(model.posterior_), 2)}
+    if model.draws_.covariances.shape[1:] not in {(d,), (d, d)}:
+        raise InputError(f"covariances must be those of {d} columns, got shape {model.draws_.covariances.shape}.")
     for name, wanted in shapes.items():
         check_part(getattr(model, name), name, wanted, _KINDS.get(name, "f"))
-    for name in ("leaf_noise_", "leaf_noises_"):
-        if getattr(model, name).min() < 0.0:
-            raise InputError(f"{name} must not be negative.")
-    for phi in (model.compact_covariance_, *model.covariances_):
-        check_covariance(phi)
+    if model.leaf_noise_.min() < 0.0:
+        raise InputError("leaf_noise_ must not be negative.")
+    check_covariance(model.compact_covariance_)
     if model.n_jobs is not None:
         check_count(model.n_jobs, "n_jobs", at_least=-sys.maxsize)
     for name, values in model.trace_.items():
         check_part(values, f"trace of {name}", values.shape, finite=False)
-    if model.mixed_ is not None and not np.isin(model.mixed_.index, np.arange(len(model.posterior_))).all():
-        raise InputError("mixed/index must hold trees of the posterior.")
-    if model.new_noises_ is not None and not min(model.new_noises_.min(), model.tails_.min()) > 0.0:
-        raise InputError("new_noises_ and tails_ must be positive.")
     found = np.unique(model.labels_)
     found = found[found != OUTLIER]
     if model.tree_.n_leaves != n or not found.size or not np.array_equal(found, np.arange(found.size)):
@@ -194,6 +187,6 @@ def _check(model: Any) -> int:
     order = np.sort(model.cut_order_)
     if order.size and (order[0] < 0 or order[-1] > n - 2 or (np.diff(order) == 0).any()):
         raise InputError("cut_order_ must hold merges of tree_, each once.")
-    if model.mixed_ is None and model.n_features_in_ != (n if is_precomputed(model.metric) else table[1]):
+    if not model.mixed_ and model.n_features_in_ != (n if is_precomputed(model.metric) else table[1]):
         raise InputError(f"n_features_in_ must be the columns of X, got {model.n_features_in_!r}.")
     return int(found.size)

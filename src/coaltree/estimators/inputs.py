@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import validate_data
 
+from coaltree import sizes
 from coaltree._arrays import Floats
 from coaltree.errors import InputError
 from coaltree.estimators.distances import (
@@ -20,20 +21,18 @@ from coaltree.estimators.distances import (
     is_precomputed,
     square_matrix,
 )
+from coaltree.estimators.learn import collinear
 from coaltree.frame import listed
-from coaltree.inference.learning.learn import LEARN, collinear
 from coaltree.inference.learning.working import rounding_variance
-from coaltree.inference.moves.row_noise import FAR
 from coaltree.inference.neighbors import nearest
 from coaltree.model.guess import AUTO, unequal
+from coaltree.model.noise import FAR, LEARN
 from coaltree.validation import check_choice
 
-# With more columns than this, linear combinations are not searched for.
-MOST_COLLINEAR = 500
 # Below this share of independent columns, a note says so.
 VARY_TOGETHER = 0.8
-# If this share of the rows is far from all others, a note says so; with more rows than this they are not searched for.
-MANY_FAR, MOST_SEARCHED = 0.05, 5000
+# If this share of the rows is far from all others, a note says so.
+MANY_FAR = 0.05
 # A column with fewer distinct values than this share of the rows has ties; with fewer rows that may be chance.
 FEW_VALUES, FEWEST_FOR_TIES = 0.7, 10
 # Correlations of principal components, but for rounding.
@@ -86,7 +85,7 @@ def notes_on(model: Any, table: Floats, effective_columns: float = math.inf) -> 
     told = []
     if len(varying) < d:
         same = listed([shown[j] for j in np.flatnonzero(spread == 0.0)])
-        told.append(f"Constant, so that they tell nothing of the tree: column(s) {same}. Drop them.")
+        told.append(f"Constant, which says nothing about the tree: column(s) {same}. Drop them.")
     # Copies are equal once columns have the same scale and sign.
     unit = (table[:, varying] - np.nanmean(table[:, varying], axis=0)) / spread[varying]
     first = unit[np.argmax(~np.isnan(unit) & (np.abs(unit) > 1e-6), axis=0), np.arange(len(varying))]
@@ -98,7 +97,7 @@ def notes_on(model: Any, table: Floats, effective_columns: float = math.inf) -> 
             copies.append(shown[j])
     if copies:
         told.append(f"Copies of other columns, up to unit and sign: {listed(copies)}. Drop them.")
-    elif 2 < len(varying) <= min(n, MOST_COLLINEAR) and not np.isnan(table).any() and collinear(table[:, varying]):
+    elif 2 < len(varying) <= min(n, sizes.COLUMNS_CHECKED) and _is_collinear(table[:, varying]):
         told.append("Some column is a linear combination of others.")
     if len(varying) > n:
         told.append(f"More columns ({len(varying)}) than rows ({n}): a full Φ cannot be learned from them.")
@@ -106,10 +105,14 @@ def notes_on(model: Any, table: Floats, effective_columns: float = math.inf) -> 
     if n >= FEWEST_FOR_TIES and 2 * len(tied) > len(varying):
         told.append(
             f"Many rows share values in {len(tied)} of {len(varying)} columns, as rounded values do. "
-            'columns="auto" takes such columns for what they are.'
+            'columns="auto" models such columns as rounded.'
         )
     told += note_on_counting(len(varying), effective_columns)
     return (*told, *note_on_far(model, table))
+
+
+def _is_collinear(table: Floats) -> bool:
+    return not np.isnan(table).any() and collinear(table)
 
 
 def warn_of_scales(model: Any, table: Floats) -> None:
@@ -121,14 +124,14 @@ def warn_of_scales(model: Any, table: Floats) -> None:
     spread = (high - low)[varying]
     if not (unequal(spread) and unequal(np.nanstd(table[:, varying], axis=0))):
         return
-    if not np.isnan(table).any() and len(varying) <= MOST_COLLINEAR:
+    if not np.isnan(table).any() and len(varying) <= sizes.COLUMNS_CHECKED:
         related = np.corrcoef(table[:, varying], rowvar=False) - np.eye(len(varying))
         if np.abs(related).max() < _UNRELATED:
             return
     warnings.warn(
-        f"The widths of columns (interquartile) range from {spread.min():.3g} to {spread.max():.3g}, and in their own "
-        "units the widest decide. scale='standard' brings all to 1, as is done with a DataFrame; "
-        "scale='none' keeps the units without this warning.",
+        f"Columns of X differ in scale (interquartile ranges from {spread.min():.3g} to {spread.max():.3g}), so the "
+        "widest decide the tree. Pass scale='standard' to bring all to standard deviation 1, as is done with a "
+        "DataFrame, or scale='none' to keep the units without this warning.",
         stacklevel=2,
     )
 
@@ -155,7 +158,7 @@ def _count_far(model: Any, table: Floats) -> int:
     """Count the rows from which the next is far, where one noise for all was to be learned."""
     if not (isinstance(model.leaf_noise, str) and model.leaf_noise == LEARN and is_spherical(model.covariance)):
         return 0
-    if len(table) > MOST_SEARCHED or np.isnan(table).any():
+    if len(table) > sizes.ROWS_CHECKED or np.isnan(table).any():
         return 0
     distance = nearest(table, 1)[1][:, 0]
     typical = max(float(np.median(distance)), 2.0 * table.shape[1] * rounding_variance(table))

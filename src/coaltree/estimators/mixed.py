@@ -7,14 +7,19 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from coaltree._arrays import Floats
+from coaltree._arrays import Floats, Ints
 from coaltree.errors import InputError
+from coaltree.estimators import inputs
 from coaltree.estimators.distances import EUCLIDEAN
 from coaltree.frame import Frame, as_frame, is_mixed
+from coaltree.inference.predictive import predict
+from coaltree.inference.predictive.locate import Given
 from coaltree.inference.predictive.mixed import Mixed, NewRows
+from coaltree.inference.predictive.predict import Attachment
 from coaltree.model.columns import CONTINUOUS, UNIT, ColumnModel, Columns
 from coaltree.model.guess import AUTO, SCALES, STANDARD, Guessed, guess_columns
 from coaltree.posterior.splits import MOST_DRAWS, Apart, set_apart
+from coaltree.tree import Tree
 from coaltree.validation import check_choice
 
 
@@ -59,13 +64,46 @@ def new_cells(X: Any, columns: Columns) -> Floats:
     return columns.matrix_of(frame)
 
 
-def new_rows(model: Any, X: Any) -> NewRows | None:
-    """Return new rows as a fitted estimator of a mixed table sees them; None for a table of numbers."""
+class NumberRows:
+    """New rows of numbers (B, d) under the draws of a fit, as `NewRows` are of mixed tables."""
+
+    def __init__(self, model: Any, rows: Floats) -> None:
+        draws = (model.draws_.covariances, model.draws_.leaf_noises, model.draws_.new_noises)
+        self.fit = predict.make_fit(model.posterior_, model.completed_, *draws)
+        self.rows, self.n_jobs = rows, model.n_jobs
+
+    def log_density(self) -> Floats:
+        """log p(row | table), (B,)."""
+        return predict.log_predictive(self.fit, self.rows, self.n_jobs)
+
+    def label_probabilities(self, labels: Ints) -> Floats:
+        """Probability of every label for each row, (B, K)."""
+        return predict.label_probabilities(self.fit, self.rows, labels, self.n_jobs)
+
+    def attach(self, tree: Tree, given: Given, n_places: int) -> Attachment:
+        """Find the likeliest edges of one tree over the table for each row."""
+        return predict.attachments(tree, given, self.fit.X, self.rows, n_places)
+
+    def filled(self) -> Floats:
+        """Rows with every gap filled in by its mean."""
+        return predict.impute(self.fit, self.rows, self.n_jobs)
+
+
+def number_rows(model: Any, X: Any) -> NumberRows:
+    """Return new rows as a fitted estimator of a table of numbers sees them."""
     check_is_fitted(model)
-    if model.mixed_ is None:
-        return None
-    draws = (model.covariances_, model.leaf_noises_, model.new_noises_)
-    return NewRows(model.mixed_, model.posterior_, *draws, model.completed_, new_cells(X, model.columns_), model.n_jobs)
+    return NumberRows(model, inputs.check_new(model, X))
+
+
+def new_rows(model: Any, X: Any) -> NewRows | NumberRows:
+    """Return new rows as a fitted estimator sees them."""
+    check_is_fitted(model)
+    return mixed_rows(model, X) if model.mixed_ else number_rows(model, X)
+
+
+def mixed_rows(model: Any, X: Any) -> NewRows:
+    """Return new rows as a fitted estimator of a mixed table sees them."""
+    return NewRows(model.mixed_, model.posterior_, model.completed_, new_cells(X, model.columns_), model.n_jobs)
 
 
 def as_table(columns: Columns, cells: Floats, like: Any = None) -> Any:
@@ -98,16 +136,16 @@ def splits(model: Any, top: int) -> Apart:
         columns = Columns(tuple(ColumnModel(str(name), CONTINUOUS) for name in names))
         phi = model.compact_covariance_ if model.compact_covariance_.ndim == 1 else np.diag(model.compact_covariance_)
         return set_apart(model.tree_, columns, [model.completed_ / scale], phi / scale**2, model.leaf_noise_, top)
-    used = {round(k) for k in np.linspace(0, len(mixed.index) - 1, MOST_DRAWS)} if len(mixed.index) else set[int]()
+    n_kept = len(mixed.draws.index)
+    used = {round(k) for k in np.linspace(0, n_kept - 1, MOST_DRAWS)} if n_kept else set[int]()
     tables = [mixed.table(k) for k in sorted(used)] or [model.completed_]
     return set_apart(model.tree_, mixed.columns, tables, model.compact_covariance_, model.leaf_noise_, top)
 
 
 def imputed(model: Any, X: Any = None) -> tuple[Any, dict[str, Any]]:
     """Return the fitted table, or new rows X, with gaps filled, and {column: probabilities of levels} for the gaps."""
-    mixed, rows = model.mixed_, None if X is None else new_rows(model, X)
-    draws = (model.posterior_, model.covariances_, model.leaf_noises_)
-    cells, probability = mixed.impute(*draws) if rows is None else rows.impute()
+    mixed, rows = model.mixed_, None if X is None else mixed_rows(model, X)
+    cells, probability = mixed.impute() if rows is None else rows.impute()
     before, like = (mixed.values, Frame((), len(cells), model.tree_.names)) if rows is None else (rows.cells, X)
     return _with_shares(mixed.columns, before, cells, probability, like)
 

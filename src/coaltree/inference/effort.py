@@ -1,4 +1,4 @@
-"""What to run and how long, by the size of the table: the one place where defaults by size are decided."""
+"""What to run and how long, by the size of the table."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coaltree import sizes
 from coaltree._arrays import Floats
 
 # A chain's iterations, warm-up and draws together: as many as MOST_MOVES regrafts make (some 20 s per chain), but
@@ -16,8 +17,8 @@ FEWEST_ITERATIONS, MOST_ITERATIONS = 150, 700
 # Share of them for warm-up: more with many rows of many columns, or with latent coordinates, because such chains are
 # slow to leave where they start.
 WARMUP_SHARE, WARMUP_SHARE_OF_SLOW = 1 / 3, 2 / 3
-# Trees kept, over all chains together; fewer, to save memory, of more rows than this.
-N_DRAWS, FEWER_DRAWS, MANY_ROWS = 200, 100, 50_000
+# Trees kept, over all chains together; fewer, to save memory, of very many rows.
+N_DRAWS, FEWER_DRAWS = 200, 100
 N_CHAINS = 2
 # Chains of no given length are judged at these iterations, end as soon as they have converged, and have the last number
 # at most, or MOST_CHECKED_MOVES regrafts; wide ones and those with latent coordinates are judged later. Few checks, far
@@ -29,12 +30,6 @@ MOST_CHECKED_MOVES = 2_000_000
 # Of those iterations so many are dropped: one in this many, however long a chain has become.
 DROPPED = 3
 GREEDY_ITERATIONS, GREEDY_WARMUP = 30, 6
-# Up to this many rows with this many columns "auto" uses insertion. With more columns, on real data, later rows are too
-# improbable under trees over earlier ones, and the race has the higher evidence at equal time.
-INSERTED = ((150, 64), (500, 16))
-# A full Φ is learned by default from this many rows, with this many per column, if every column has more distinct
-# values than this: from columns of few levels it learns which levels occur together, and classes are lost.
-FULL_ROWS, FULL_ROWS_PER_COLUMN, FEW_LEVELS = 50, 4, 10
 
 
 class Effort(NamedTuple):
@@ -95,7 +90,7 @@ def settle(
     total = min(max(MOST_MOVES // n, FEWEST_ITERATIONS), MOST_ITERATIONS)
     share = WARMUP_SHARE_OF_SLOW if slow and total < MOST_ITERATIONS else WARMUP_SHARE
     left = total - math.ceil(share * total)
-    kept = min(N_DRAWS if n <= MANY_ROWS else FEWER_DRAWS, left * chains)
+    kept = min(N_DRAWS if n <= sizes.ROWS_WITH_ALL_DRAWS else FEWER_DRAWS, left * chains)
     return Effort(
         math.ceil(share * total) if warmup is None else warmup,
         kept if n_draws is None else n_draws,
@@ -123,7 +118,7 @@ def choose_sampler(method: str, n: int, d: int, ess_threshold: float) -> tuple[s
     """
     if method != "auto":
         return method, ess_threshold
-    if any(n <= rows and d <= columns for rows, columns in INSERTED):
+    if any(n <= rows and d <= columns for rows, columns in sizes.INSERTED):
         return "insertion", ess_threshold
     chosen = choose_merging(method, n, d)
     return chosen, 0.0 if chosen == "smc1" else ess_threshold
@@ -132,6 +127,6 @@ def choose_sampler(method: str, n: int, d: int, ess_threshold: float) -> tuple[s
 def suits_full_covariance(X: Floats) -> bool:
     """Whether a table of numbers, (n, d), has enough rows and values to learn a full Φ by default, and no gaps."""
     n, d = X.shape
-    if d < 2 or n < max(FULL_ROWS, FULL_ROWS_PER_COLUMN * d) or np.isnan(X).any():
+    if d < 2 or n < max(sizes.FULL_ROWS, sizes.FULL_ROWS_PER_COLUMN * d) or np.isnan(X).any():
         return False
-    return all(len(np.unique(column)) > FEW_LEVELS for column in X.T)
+    return all(len(np.unique(column)) > sizes.FEW_LEVELS for column in X.T)

@@ -43,7 +43,7 @@ ROUNDS, ENOUGH = 12, 0.01
 
 
 @inline
-def insert(ids: Nodes, eps: Floats, j: int, e: float) -> bool:
+def insert_neighbor(ids: Nodes, eps: Floats, j: int, e: float) -> bool:
     """Insert j into a list sorted by ε and then by id, unless it is full of nearer ones; whether it was inserted."""
     k = eps.size - 1
     if e > eps[k] or (e == eps[k] and j >= ids[k]):
@@ -56,12 +56,12 @@ def insert(ids: Nodes, eps: Floats, j: int, e: float) -> bool:
 
 
 @kernel
-def measure(rows: Floats, found: Ints, out: Nodes, out_eps: Floats) -> None:
+def measure_neighbors(rows: Floats, found: Ints, out: Nodes, out_eps: Floats) -> None:
     """Sort what was found for each row, without the row itself, by exact distances."""
     for i in range(len(rows)):
         for k in range(found.shape[1]):
             if found[i, k] != i:
-                insert(out[i], out_eps[i], found[i, k], squared_distance(rows, i, rows, int(found[i, k])))
+                insert_neighbor(out[i], out_eps[i], found[i, k], squared_distance(rows, i, rows, int(found[i, k])))
 
 
 @kernel
@@ -73,7 +73,7 @@ def select(product: Floats, norm: Floats, first: int, out: Nodes, out_eps: Float
             # |x|² is common to the row, and left out.
             e = norm[j] - 2.0 * product[i, j]
             if e < worst and j != first + i:
-                insert(out[i], out_eps[i], j, e)
+                insert_neighbor(out[i], out_eps[i], j, e)
                 worst = out_eps[i, -1]
 
 
@@ -84,7 +84,7 @@ def scan(rows: Floats, which: Ints, out: Nodes, out_eps: Floats) -> None:
         out_eps[i] = math.inf
         for j in range(len(rows)):
             if j != i:
-                insert(out[i], out_eps[i], j, squared_distance(rows, i, rows, j))
+                insert_neighbor(out[i], out_eps[i], j, squared_distance(rows, i, rows, j))
 
 
 def by_brute_force(rows: Floats, k: int) -> tuple[Nodes, Floats]:
@@ -102,7 +102,7 @@ def by_brute_force(rows: Floats, k: int) -> tuple[Nodes, Floats]:
             block = slice(first, min(first + step, n))
             rough[:] = np.inf
             select(centred[block] @ centred.T, norm, first, near[block], rough)
-    measure(rows, near.astype(np.int64), near, eps)
+    measure_neighbors(rows, near.astype(np.int64), near, eps)
     lost = np.flatnonzero(eps[:, -1] < CANCELLED * (norm + norm[near[:, -1]]))
     scan(rows, lost, near, eps)
     return near, eps
@@ -113,7 +113,7 @@ def by_tree(rows: Floats, k: int) -> tuple[Nodes, Floats]:
     from scipy.spatial import KDTree
 
     near, eps = empty_lists(len(rows), k)
-    measure(rows, np.asarray(KDTree(rows).query(rows, k + 1)[1], dtype=np.int64), near, eps)
+    measure_neighbors(rows, np.asarray(KDTree(rows).query(rows, k + 1)[1], dtype=np.int64), near, eps)
     return near, eps
 
 
@@ -180,7 +180,7 @@ def pair_leaves(rows: Floats, order: Ints, n_leaves: int, near: Nodes, eps: Floa
 
 
 @kernel
-def descend(rows: Floats, near: Nodes, eps: Floats, fresh: Nodes) -> int:
+def improve_neighbors(rows: Floats, near: Nodes, eps: Floats, fresh: Nodes) -> int:
     """One round: try the pairs that are neighbours of one row, in either direction, and one of them newly so."""
     n, k = near.shape
     # Lists as they are now, and who has whom in them; no more than k, or a row that is near many would take all time.
@@ -236,7 +236,7 @@ def by_descent(rows: Floats, k: int) -> tuple[Nodes, Floats]:
         # Rows on a line are put in the same order by every tree: the leaves begin elsewhere each time.
         pair_leaves(rows, np.roll(order, tree * n // (TREES * 2**levels)), 2**levels, near, eps, fresh)
     for _ in range(ROUNDS):
-        if descend(rows, near, eps, fresh) <= ENOUGH * n * width:
+        if improve_neighbors(rows, near, eps, fresh) <= ENOUGH * n * width:
             break
     found, distance = np.empty((n, k), dtype=np.int32), np.empty((n, k))
     found[place], distance[place] = place[near[:, :k]], eps[:, :k]
@@ -266,7 +266,7 @@ def group_copies(rows: Floats, out: Ints) -> None:
 
 
 @kernel
-def spread(start: Ints, member: Ints, near: Nodes, eps: Floats, out: Nodes, out_eps: Floats) -> None:
+def spread_to_copies(start: Ints, member: Ints, near: Nodes, eps: Floats, out: Nodes, out_eps: Floats) -> None:
     """From the nearest groups of copies to the nearest rows: the other copies first, then those of the next group.
 
     Every copy begins at another member; otherwise a few of many copies would be the neighbours of all.
@@ -286,7 +286,7 @@ def spread(start: Ints, member: Ints, near: Nodes, eps: Floats, out: Nodes, out_
                         n += 1
 
 
-def search(rows: Floats, k: int) -> tuple[Nodes, Floats]:
+def search_neighbors(rows: Floats, k: int) -> tuple[Nodes, Floats]:
     """Find the k nearest rows of distinct rows."""
     n = len(rows)
     if k == 0:
@@ -326,11 +326,11 @@ def nearest(rows: Floats, k: int) -> tuple[Nodes, Floats]:
     group_copies(rows, first)
     kept, group = np.unique(first, return_inverse=True)
     if len(kept) == len(rows):
-        return search(rows, k)
-    near, eps = search(rows[kept], min(k, len(kept) - 1))
+        return search_neighbors(rows, k)
+    near, eps = search_neighbors(rows[kept], min(k, len(kept) - 1))
     start = np.concatenate([[0], np.cumsum(np.bincount(group))])
     out, out_eps = empty_lists(len(rows), k)
-    spread(start, np.argsort(group, kind="stable"), near, eps, out, out_eps)
+    spread_to_copies(start, np.argsort(group, kind="stable"), near, eps, out, out_eps)
     return out, out_eps
 
 
@@ -345,7 +345,7 @@ def measure_to(points: Floats, rows: Floats, which: Ints, found: Ints, out: Node
             eps = 0.0
             for c in range(rows.shape[1]):
                 eps += (points[b, c] - rows[j, c]) ** 2
-            insert(out[b], out_eps[b], j, eps)
+            insert_neighbor(out[b], out_eps[b], j, eps)
 
 
 def nearest_to(rows: Floats, points: Floats, k: int) -> tuple[Nodes, Floats]:

@@ -237,7 +237,7 @@ def pass_up(tree: Tree, X: Floats, leaf_noise: Floats) -> Passed:
     mean[:n] = X
     variance, merge_variance = np.empty((2 * n - 1, 1)), np.empty((n - 1, 1))
     variance[:n, 0] = leaf_noise
-    passes.pass_up(tree.children, tree.times, mean, variance, merge_variance)
+    passes.pass_messages_up(tree.children, tree.times, mean, variance, merge_variance)
     up = Passed(Messages(mean, variance[:, 0], merge_variance[:, 0]), np.empty(n - 1), np.empty(d))
     _sum_contrasts(tree.children, mean, merge_variance[:, 0], up.distance, up.sums)
     return up
@@ -271,7 +271,7 @@ def log_likelihood(tree: Tree, X: Any, covariance: Any = None, leaf_noise: Any =
         if not isinstance(root, DiagonalRoot):
             raise InputError("covariance must be diagonal where X has missing entries. Impute them first.")
         _check_rows(tree, X)
-        return missing.log_likelihood(tree, X, root.variances, check_leaf_noise(leaf_noise, len(X)))
+        return missing.log_observed_likelihood(tree, X, root.variances, check_leaf_noise(leaf_noise, len(X)))
     rows, log_det = whiten(X, covariance)
     _check_rows(tree, rows)
     return log_density(tree, rows, check_leaf_noise(leaf_noise, len(rows))) - 0.5 * (len(rows) - 1) * log_det

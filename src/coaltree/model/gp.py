@@ -62,7 +62,7 @@ from coaltree.validation import check_array
 POINTWISE = (sk.RBF, sk.Matern, sk.RationalQuadratic, sk.ExpSineSquared, sk.DotProduct, sk.ConstantKernel)
 
 
-class Columns(sk.Kernel):  # type: ignore[misc]
+class OnColumns(sk.Kernel):  # type: ignore[misc]
     """A kernel that sees only some columns of the coordinates.
 
     Its hyperparameters, theta and bounds are those of `kernel`, named `kernel__…`.
@@ -134,7 +134,7 @@ class Columns(sk.Kernel):  # type: ignore[misc]
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Columns)
+            isinstance(other, OnColumns)
             and bool(self.kernel == other.kernel)
             and np.array_equal(np.atleast_1d(self.columns), np.atleast_1d(other.columns))
         )
@@ -146,7 +146,7 @@ class Columns(sk.Kernel):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class FeatureGrid:
     """The axes of a full grid: one group of columns each, its distinct values, and the features in grid order."""
 
     groups: tuple[tuple[int, ...], ...]
@@ -161,7 +161,7 @@ class Grid:
                 noise += part.noise_level
                 continue
             for factor in _terms(part, sk.Product):
-                if isinstance(factor, Columns):
+                if isinstance(factor, OnColumns):
                     axis = self.groups.index(_group(factor))
                     factors[axis] *= factor.kernel(self.axes[axis])
                 else:
@@ -177,7 +177,7 @@ class Grid:
         return fold(S, self.order, tuple(map(len, self.axes)))
 
 
-def find_grid(kernel: Any, coordinates: Floats) -> Grid | None:
+def find_grid(kernel: Any, coordinates: Floats) -> FeatureGrid | None:
     """Return the grid on which `kernel` separates, or None: then the dense computation is always right.
 
     It separates if it is a product of `Columns` on at least two disjoint groups of columns, and constants, plus white
@@ -187,7 +187,7 @@ def find_grid(kernel: Any, coordinates: Floats) -> Grid | None:
     if len(products) != 1:
         return None
     factors = [part for part in _terms(products[0], sk.Product) if type(part) is not sk.ConstantKernel]
-    if not all(type(factor) is Columns and _is_pointwise(factor.kernel) for factor in factors):
+    if not all(type(factor) is OnColumns and _is_pointwise(factor.kernel) for factor in factors):
         return None
     groups = tuple(dict.fromkeys(_group(factor) for factor in factors))
     used = [column for group in groups for column in group]
@@ -204,7 +204,7 @@ def find_grid(kernel: Any, coordinates: Floats) -> Grid | None:
     flat = np.ravel_multi_index(tuple(positions), shape)
     if len(np.unique(flat)) != len(flat):
         return None
-    return Grid(groups, tuple(axes), np.argsort(flat))
+    return FeatureGrid(groups, tuple(axes), np.argsort(flat))
 
 
 def _terms(kernel: Any, operator: Any) -> Iterator[Any]:
@@ -216,7 +216,7 @@ def _terms(kernel: Any, operator: Any) -> Iterator[Any]:
         yield kernel
 
 
-def _group(factor: Columns) -> tuple[int, ...]:
+def _group(factor: OnColumns) -> tuple[int, ...]:
     return tuple(int(column) for column in np.atleast_1d(factor.columns))
 
 
@@ -228,7 +228,7 @@ def _is_pointwise(kernel: Any) -> bool:
     return type(kernel) in POINTWISE
 
 
-__all__ = ["Columns", "GaussianProcess", "Kernel"]
+__all__ = ["GaussianProcess", "Kernel", "OnColumns"]
 
 MAX_PRIOR_DRAWS = 1000
 

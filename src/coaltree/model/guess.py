@@ -91,7 +91,7 @@ def read_kinds(told: Any) -> dict[str, str]:
                 content = tomllib.load(file)
         except (OSError, tomllib.TOMLDecodeError) as error:
             raise InputError(
-                f'columns must be "auto", a dict or a TOML file, and {told!s} is none: {error}.'
+                f'columns must be "auto", a dict or a TOML file, but {told!s} cannot be read as one: {error}.'
             ) from error
         kinds = dict(content.get("columns", content))
     else:

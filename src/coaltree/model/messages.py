@@ -29,7 +29,7 @@ def meet(var_x: float, var_y: float) -> tuple[float, float, float]:
 
 
 @borrowing
-def weigh(var_x: float, var_y: float) -> tuple[float, float, float]:
+def meet_by_weight(var_x: float, var_y: float) -> tuple[float, float, float]:
     """As `meet`, with x's weight 1 − ω: whole passes round this way, and the same seed must give the same bytes."""
     if var_x == math.inf:
         return math.inf, 0.0, var_y
@@ -68,7 +68,7 @@ def squared_distance(x: Floats, i: int, y: Floats, j: int) -> float:
 
 
 @kernel
-def pass_up(children: Ints, times: Floats, mean: Floats, variance: Floats, merge_variance: Floats) -> None:
+def pass_messages_up(children: Ints, times: Floats, mean: Floats, variance: Floats, merge_variance: Floats) -> None:
     """Messages of all merges, in time order, from those of the leaves, which are already filled in; v as well."""
     n, n_own = times.size + 1, variance.shape[1]
     for k in range(times.size):
@@ -79,7 +79,7 @@ def pass_up(children: Ints, times: Floats, mean: Floats, variance: Floats, merge
                 var_i, var_j = variance[i, own] + times[k] - born_i, variance[j, own] + times[k] - born_j
             else:
                 var_i, var_j = variance[i, own] + (times[k] - born_i), variance[j, own] + (times[k] - born_j)
-            v, weight, var = weigh(var_i, var_j)
+            v, weight, var = meet_by_weight(var_i, var_j)
             merge_variance[k, own], variance[n + k, own] = v, var
             for column in range(mean.shape[1]) if n_own == 1 else range(own, own + 1):
                 mean[n + k, column] = weight * mean[i, column] + (1.0 - weight) * mean[j, column]

@@ -52,7 +52,7 @@ def column_messages(tree: Tree, X: Floats, leaf_noise: Floats) -> ColumnMessages
     mean[:n] = np.where(unknown, 0.0, X)
     variance[:n] = np.where(unknown, math.inf, leaf_noise[:, None])
     up = ColumnMessages(mean, variance, np.empty((n - 1, d)))
-    messages.pass_up(tree.children, tree.times, *up)
+    messages.pass_messages_up(tree.children, tree.times, *up)
     return up
 
 
@@ -64,13 +64,13 @@ def _squares(tree: Tree, up: ColumnMessages) -> Floats:
         return u * u
 
 
-def scatter(tree: Tree, X: Floats, leaf_noise: Floats) -> tuple[Floats, Ints]:
+def observed_scatter(tree: Tree, X: Floats, leaf_noise: Floats) -> tuple[Floats, Ints]:
     """Return Σ_k u_kj² and the contrasts in each column, both (d,): what a diagonal Φ is drawn from."""
     up = column_messages(tree, X, leaf_noise)
     return _squares(tree, up).sum(axis=0), np.count_nonzero(np.isfinite(up.merge_variance), axis=0)
 
 
-def log_likelihood(tree: Tree, X: Floats, variances: Floats, leaf_noise: Floats) -> float:
+def log_observed_likelihood(tree: Tree, X: Floats, variances: Floats, leaf_noise: Floats) -> float:
     """Log density of the observed differences given the tree and Φ = diag(variances): NaN is integrated out."""
     up = column_messages(tree, X, leaf_noise)
     squares, known = _squares(tree, up), np.isfinite(up.merge_variance)

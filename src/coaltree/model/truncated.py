@@ -192,7 +192,7 @@ def log_levels(centre: Floats, spread: Floats, codes: Ints, cuts: Floats, first:
 
 
 @kernel
-def log_cells(low: Floats, high: Floats, centre: Floats, spread: Floats, sizes: Floats) -> float:
+def log_interval_probability(low: Floats, high: Floats, centre: Floats, spread: Floats, sizes: Floats) -> float:
     """Sum of log P(low < z < high) over all entries (d, n), z ~ N(centre, (size × spread)²), up to a constant.
 
     Where the bounds are equal it is the log density there, and where both are infinite, 0.

@@ -13,7 +13,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.patheffects import withStroke
 
 from coaltree._arrays import Floats, Ints
-from coaltree.errors import InputError
+from coaltree.errors import InputError, InputTypeError
 from coaltree.plots.collapse import Collapsed, collapse
 from coaltree.plots.layout import (
     FAINT,
@@ -99,12 +99,14 @@ def plot_dendrogram(
     Axes
         The axes drawn on.
     """
-    model = tree if hasattr(tree, "tree_") else None
+    model = tree if hasattr(tree, "labels_") else None
     if model is not None:
         tree = model.tree_
         if len(model.posterior_) > 1:
             support = model.posterior_.expected_overlap(tree) if support is None else support
             intervals = model.posterior_.time_intervals(tree) if intervals is None else intervals
+    if not isinstance(tree, Tree):
+        raise InputTypeError(f"tree must be a Tree or a fitted CoalescentClustering, got {type(tree).__name__}.")
     n = tree.n_leaves
     shares = _check_support(support, n)
     bars = _check_intervals(intervals, n)

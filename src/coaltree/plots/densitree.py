@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
 
-from coaltree.errors import InputError
+from coaltree.errors import InputError, InputTypeError
 from coaltree.plots.layout import (
     INK,
     PALETTE,
@@ -28,7 +30,7 @@ _FULL_OPACITY = 0.995
 
 
 def plot_densitree(
-    posterior: TreePosterior,
+    posterior: Any,
     ax: Axes | None = None,
     *,
     max_trees: int = 200,
@@ -43,8 +45,8 @@ def plot_densitree(
 
     Parameters
     ----------
-    posterior : TreePosterior
-        The weighted trees.
+    posterior : TreePosterior or fitted CoalescentClustering
+        The weighted trees, or the model that has them.
     ax : Axes, optional
         Where to draw; by default a new figure whose length follows the number of leaves.
     max_trees : int
@@ -61,6 +63,13 @@ def plot_densitree(
     Axes
         The axes drawn on.
     """
+    if hasattr(posterior, "labels_"):
+        reference = posterior.tree_ if reference is None else reference
+        posterior = posterior.posterior_
+    if not isinstance(posterior, TreePosterior):
+        raise InputTypeError(
+            f"posterior must be a TreePosterior or a fitted CoalescentClustering, got {type(posterior).__name__}."
+        )
     n = posterior.n_leaves
     if max_trees < 1:
         raise InputError(f"max_trees must be at least 1, got {max_trees}.")

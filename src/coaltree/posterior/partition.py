@@ -5,8 +5,9 @@ which it merges with the rows of the nearest other cluster. Its silhouette is (b
 for a row alone. The score of k clusters (`posterior.hierarchy`) is the mean over rows that are not outliers and over
 draws. The answer is one cluster if no score reaches LEAST: rows of one normal cloud score about 0.1, because their
 trees differ from draw to draw. Otherwise it is the number with the highest score, s, or the fewest clusters of those
-within TIED (1 − s) of it. Groups of clusters and their parts often score alike: other numbers that reach LEAST and
-NEARLY s are the alternatives. The choices that each draw alone would make are the posterior of the number of clusters.
+that reach LEAST and are within TIED (1 − s) of it. Groups of clusters and their parts often score alike: other numbers
+that reach LEAST and NEARLY s are the alternatives. The choices that each draw alone would make are the posterior of the
+number of clusters.
 
 A single tree, built rather than drawn, agrees with itself and expresses no uncertainty: even one cloud has high
 silhouettes by its times. There distances between the rows of the table replace times, and the score is how much the
@@ -121,7 +122,7 @@ def score_clusters(
 
 def _choose(score: Floats, least: float, tied: float) -> int:
     best = float(score.max())
-    return int(np.argmax(score >= best - tied * (1.0 - best))) + 2 if best >= least else 1
+    return int(np.argmax(score >= max(least, best - tied * (1.0 - best)))) + 2 if best >= least else 1
 
 
 def _nested(hierarchy: Hierarchy, numbers: Ints) -> tuple[Ints, Ints]:

@@ -31,6 +31,7 @@ from coaltree.records.dataset import (
     open_source,
     period_group,
     read_thresholds,
+    taken_as_absent,
     weighted_labels,
 )
 from coaltree.records.engine import Events, fetch, timestamps
@@ -52,6 +53,7 @@ from coaltree.records.review import (
     summary_rows,
     table_one,
 )
+from coaltree.records.widths import deviations
 from coaltree.regression.comparison import Comparison
 from coaltree.rows import Rows
 from coaltree.tree import Tree
@@ -60,7 +62,15 @@ from coaltree.validation import check_part
 KIND = "coaltree.RecordsModel"
 FILE = "model.npz"
 _FACTORS = "factors_"
-_INFO = {"title": str, "versions": dict, "training": dict, "names": dict, "regressors": list, "seed": int}
+_INFO = {
+    "title": str,
+    "versions": dict,
+    "training": dict,
+    "names": dict,
+    "regressors": list,
+    "seed": int,
+    "family": str,
+}
 _DATES = ("data_end", "begin", "end", "split")
 
 
@@ -96,7 +106,7 @@ class TravellingModel:
 
     def __post_init__(self) -> None:
         n_outcomes = len(self.outcomes.outcomes)
-        n_regressors = len(self.factors.mean_) + len(self.factors.extra_names_)
+        n_regressors = self.factors.n_regressors
         n_draws = len(check_part(self.arrays["coef_draws"], "coef_draws", (None, n_outcomes, n_regressors)))
         check_part(self.arrays["intercept_draws"], "intercept_draws", (n_draws, n_outcomes))
         check_part(self.arrays["coef"], "coef", (n_outcomes, n_regressors))
@@ -122,7 +132,7 @@ class TravellingModel:
         training: dict[str, Any],
     ) -> TravellingModel:
         """Gather what a finished study has fitted to its whole training cohort."""
-        from coaltree.records.evaluation import feature_names
+        from coaltree.records.evaluation import family_of, feature_names
 
         state = {
             key.removeprefix("state_"): value for key, value in fits["features"].items() if key.startswith("state_")
@@ -134,6 +144,7 @@ class TravellingModel:
             "training": training,
             "inclusion_used": config.outcomes.inclusion,
             "censoring": config.outcomes.censoring,
+            "family": family_of(config),
             "seed": config.seed,
             "names": {code: name for code, name in names.items() if code in used},
             "regressors": feature_names(fits["features"], names),
@@ -159,7 +170,8 @@ class TravellingModel:
         coef, intercept = self.arrays["coef_draws"], self.arrays["intercept_draws"]
         probability = np.zeros_like(score)
         for beta, mu in zip(coef, intercept, strict=True):
-            probability += ndtr(X @ beta.T + mu)
+            eta = X @ beta.T + mu
+            probability += -np.expm1(-np.exp(eta)) if self.info["family"] == "poisson" else ndtr(eta)
         return probability / len(coef), score
 
     @property
@@ -347,6 +359,8 @@ def apply_model(
     counts = make_features(events, labels.cohort, found.features, female)
     if found.info.get("censoring") == "weights":
         labels = weighted_labels(labels, counts, int(found.info["seed"]))
+    elif found.info.get("censoring") == "absent":
+        labels = taken_as_absent(labels)
     probability, score = found.predict(counts)
     scores = _write_scores(folder / SCORES, labels.cohort, found, probability)
     comparison = Comparison(
@@ -380,7 +394,14 @@ def apply_model(
             outcome_curves(comparison, PROBIT, level, comparison.seed) if judged else (),
             subgroup_rows(comparison, PROBIT, labels.cohort, female, level) if judged else Rows(),
             driver_rows(
-                found.outcomes.names, found.info["regressors"], found.arrays["coef"], found.arrays["coef_draws"], level
+                found.outcomes.names,
+                found.info["regressors"],
+                found.arrays["coef"],
+                found.arrays["coef_draws"],
+                level,
+                deviations(found.factors.transform(counts)),
+                found.factors.units,
+                found.info["family"],
             ),
             "external validation",
         ),

@@ -10,10 +10,16 @@ alike, on what would have happened. Death is no censoring but a competing risk, 
 
 No weight exceeds MOST, and those of an outcome are scaled to sum to their effective number, (Σw)²/Σw²: a fit is then no
 more certain than its known labels allow, and without censoring every weight is 1.
+
+Or the time at risk enters the model: events y_ij ~ Poisson(e_ij exp(η_ij)), e_ij the share of the horizon in which
+subject i was at risk of outcome j, so that nobody is left out who was observed for a day. The risk of the whole horizon
+is 1 − exp(−exp(η)). Who died remains at risk in name, for as long as others like them are observed (Fine and Gray
+1999): the risk is that of having the outcome before death.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +33,7 @@ from coaltree.regression.preparation import scale_features
 if TYPE_CHECKING:
     from coaltree.records.labels import Labels
 
-CENSORING = ("weights", "drop")
+CENSORING = ("weights", "drop", "absent")
 MOST = 50.0
 MOST_GROUPS, FEWEST_LEAVING = 10, 50  # groups, and subjects of each who leave, on average
 _N_FOLDS = 5
@@ -75,14 +81,40 @@ def censoring_weights(labels: Labels, groups: Ints | None = None) -> Floats:
         Groups of subjects whose chance of leaving is alike, such as `leaving_groups`; by default all are.
     """
     assert labels.time_at_risk is not None
-    n, n_days = len(labels.Y), labels.cohort.rule.horizon[1] + 1
-    place = np.zeros(n, dtype=np.int64) if groups is None else np.unique(groups, return_inverse=True)[1]
     out = np.zeros(labels.Y.shape)
-    for j, (y, time) in enumerate(zip(labels.Y.T, labels.time_at_risk.T, strict=True)):
-        left, known = labels.lost[:, j], ~np.isnan(y)
-        members = (place == np.arange(place.max() + 1)[:, None]) & (known | left)
-        # An event or a death on a day comes before leaving on it.
-        staying = still_observed(time + left, left, n_days, members.astype(np.float64))
+    for j, (staying, place) in enumerate(_staying(labels, groups)):
+        known, time = ~np.isnan(labels.Y[:, j]), labels.time_at_risk[:, j]
         weight = np.minimum(1.0 / np.maximum(staying[place, time], 1e-12), MOST)[known]
         out[known, j] = weight * weight.sum() / (weight**2).sum() if known.any() else weight
     return out
+
+
+def exposures(labels: Labels, groups: Ints | None = None) -> Floats:
+    """Return the share of the horizon in which each subject was at risk of each outcome, (n, P); 0 where it was not.
+
+    A day of leaving counts whole and that of an event half. Who died without the outcome is at risk until the death
+    and then for the expected rest of the observation of subjects in the same of the `groups`.
+    """
+    assert labels.time_at_risk is not None
+    begin, end = labels.cohort.rule.horizon
+    out = np.zeros(labels.Y.shape)
+    for j, (staying, place) in enumerate(_staying(labels, groups)):
+        y, time = labels.Y[:, j], labels.time_at_risk[:, j]
+        rest = np.cumsum(staying[:, ::-1], axis=1)[:, ::-1] - staying  # of the days after each
+        days = np.maximum(time - begin + 1.0, 0.0) - 0.5 * (y == 1.0)
+        died = (y == 0.0) & (time < end)
+        days[died] += (rest / np.maximum(staying, 1e-12))[place[died], time[died]]
+        out[:, j] = np.where(~np.isnan(y) | labels.lost[:, j], days / (end - begin + 1), 0.0)
+    return out
+
+
+def _staying(labels: Labels, groups: Ints | None) -> Iterator[tuple[Floats, Ints]]:
+    """Yield for every outcome G by group and day, and the group of every subject."""
+    assert labels.time_at_risk is not None
+    n, n_days = len(labels.Y), labels.cohort.rule.horizon[1] + 1
+    place = np.zeros(n, dtype=np.int64) if groups is None else np.unique(groups, return_inverse=True)[1]
+    for j, (y, time) in enumerate(zip(labels.Y.T, labels.time_at_risk.T, strict=True)):
+        left = labels.lost[:, j]
+        members = (place == np.arange(place.max() + 1)[:, None]) & (~np.isnan(y) | left)
+        # An event or a death on a day comes before leaving on it.
+        yield still_observed(time + left, left, n_days, members.astype(np.float64)), place

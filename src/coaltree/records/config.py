@@ -20,11 +20,30 @@ from coaltree.records.factors import TRANSFORMERS
 from coaltree.records.features import ALL_TIME
 from coaltree.records.outcomes import read_definition
 from coaltree.records.privacy import FEWEST
+from coaltree.regression.fit import COVARIANCES
 
 PROBIT = "coalescent_probit"  # the name of our own method among the baselines
 
-DEFAULT_BASELINES = ("ml_probit", "ridge", "lasso", "elastic_net", "random_forest")
-QUICK_BASELINES = ("ml_probit", "ridge")
+RIDGE_ALL = "ridge_all"  # ridge regression on factors and single codes
+FACTORS_ALONE = "ridge_factors"  # the same on factors alone: what they would have lost
+
+# Beside factors and single codes, and beside factors alone (the paper's).
+DEFAULT_BASELINES = ("random_forest", "boosting")
+PAPERS_BASELINES = ("ml_probit", "ridge", "lasso", "elastic_net", "random_forest")
+QUICK_BASELINES = ("ml_probit", "ridge", "wide_ridge")
+# These solve for all coefficients of an outcome at once: where there are single codes they have the factors alone.
+NARROW = ("ml_probit", "ml_logit", "ridge", "lasso", "elastic_net")
+
+MODEL_FEATURES, OUTCOMES = ("all", "factors"), ("binary", "time")
+SETTINGS = ("default", "paper")
+# What `settings = "paper"` chooses.
+PAPER: dict[str, dict[str, Any]] = {
+    "cohort": {"death": "negative", "prior_outcome": "keep"},
+    "outcomes": {"censoring": "absent"},
+    "features": {"transformer": "nmf"},
+    "model": {"features": "factors", "covariance": "full", "outcomes": "binary"},
+    "cost": {"criterion": "gap"},
+}
 
 
 @dataclass(frozen=True)
@@ -102,11 +121,19 @@ class FeatureConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The probit's chains, and the baselines."""
+    """The regression of all outcomes, its chains, and the baselines.
+
+    `features` are "all", factors and single codes side by side, or "factors" alone. `covariance` is that of
+    `fit_probit`: with "auto" every one of many regressors has its own width. `outcomes` are "binary", whether an event
+    came in the horizon, or "time", the event and the days at risk until then.
+    """
 
     n_iter: int = 1000
     burn_in: int = 200
     n_chains: int = 2
+    features: str = "all"
+    covariance: str = "auto"
+    outcomes: str = "binary"
     baselines: list[str] = field(default_factory=lambda: list(DEFAULT_BASELINES))
 
 
@@ -151,6 +178,12 @@ class StudyConfig:
     seed: int = 0
     title: str = "Study"
     index: IndexConfig | None = None
+    settings: str = "default"
+
+    @property
+    def has_singles(self) -> bool:
+        """Whether single codes stand beside the factors."""
+        return self.model.features == "all" and self.features.transformer != "none"
 
     def quick(self) -> StudyConfig:
         """Return settings for a first look: fewer folds, shorter chains, two baselines."""
@@ -163,7 +196,6 @@ class StudyConfig:
                 n_chains=1,
                 baselines=[name for name in self.model.baselines if name in QUICK_BASELINES],
             ),
-            features=dataclasses.replace(self.features, n_factors=min(self.features.n_factors, 15)),
             validation=dataclasses.replace(self.validation, n_folds=min(self.validation.n_folds, 3), n_resamples=200),
             cost=dataclasses.replace(self.cost, n_resamples=min(self.cost.n_resamples, 100)),
         )
@@ -184,10 +216,15 @@ def load_config(path: str | Path) -> StudyConfig:
     """Read and check a study's config; paths in it are relative to the file."""
     file = Path(path)
     content = read_toml(file, "the config")
-    check_keys(content, (*_SECTIONS, "cohort", "index", "seed", "title"), str(file))
+    check_keys(content, (*_SECTIONS, "cohort", "index", "seed", "title", "settings"), str(file))
     for name in (*_SECTIONS, "cohort", "index"):
         if not isinstance(content.get(name, {}), dict):
             raise RecordsError(f"{file}: {name} must be a table, [{name}].")
+    chosen = content.get("settings", "default")
+    check_keys([chosen], SETTINGS, f"{file}: settings")
+    if chosen == "paper":
+        content = _papers(content, file)
+    content["model"] = {"baselines": _baselines(content.get("model", {})), **content.get("model", {})}
     cohort = dict(content.get("cohort", {}))
     thresholds = cohort.pop("thresholds", None)
     index = _index(content["index"], file) if "index" in content else None
@@ -216,9 +253,35 @@ def load_config(path: str | Path) -> StudyConfig:
         seed=seed,
         title=title,
         index=index,
+        settings=chosen,
         **sections,
     )
     return check_config(config, file)
+
+
+def _papers(content: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Add what the paper chooses; a setting that says otherwise is refused."""
+    for section, choices in PAPER.items():
+        for key, value in choices.items():
+            given = content.get(section, {}).get(key, value)
+            if given != value:
+                raise RecordsError(
+                    f'{file}: settings = "paper" stands for {key} = {value!r} in [{section}], which has {given!r}. '
+                    f"Remove {key}, or settings."
+                )
+    return content | {section: {**content.get(section, {}), **choices} for section, choices in PAPER.items()}
+
+
+def _baselines(model: dict[str, Any]) -> list[str]:
+    """Return the baselines of a study that names none."""
+    return list(PAPERS_BASELINES if model.get("features") == "factors" else DEFAULT_BASELINES)
+
+
+def paper_settings(config: StudyConfig) -> StudyConfig:
+    """Return a study with the paper's choices, as `settings = "paper"` makes them, and the paper's baselines."""
+    parts = {name: dataclasses.replace(getattr(config, name), **choices) for name, choices in PAPER.items()}
+    parts["model"] = dataclasses.replace(parts["model"], baselines=list(PAPERS_BASELINES))
+    return dataclasses.replace(config, settings="paper", **parts)
 
 
 def _index(table: dict[str, Any], file: Path) -> IndexConfig:
@@ -307,12 +370,26 @@ def check_config(config: StudyConfig, file: Path) -> StudyConfig:
     for where, value, choices in (
         ("[features]: transformer", config.features.transformer, TRANSFORMERS),
         ("[outcomes]: censoring", config.outcomes.censoring, CENSORING),
+        ("[model]: features", config.model.features, MODEL_FEATURES),
+        ("[model]: covariance", config.model.covariance, COVARIANCES),
+        ("[model]: outcomes", config.model.outcomes, OUTCOMES),
         ("[cost]: source", config.cost.source, COSTS),
         ("[cost]: criterion", config.cost.criterion, CRITERIA),
         ("[validation]: overlap", config.validation.overlap, OVERLAPS),
         ("[validation]: splits", config.validation.splits, SPLITS),
     ):
         check_keys([value], choices, f"{file}, {where}")
+    if config.has_singles and config.model.covariance == "full":
+        raise RecordsError(
+            f'{file}, [model]: covariance = "full" cannot be learned for single codes: set features = "factors".'
+        )
+    if config.model.outcomes == "time":
+        timed = config.outcomes.labels is None and config.outcomes.censoring == "weights"
+        if not timed:
+            raise RecordsError(
+                f'{file}, [model]: outcomes = "time" needs days at risk, which label files do not have, and scores '
+                'that are right under dropout: remove labels, and set censoring = "weights".'
+            )
     _check_numbers(config, file)
     _check_lists(config, file)
     _check_small(config, file)
@@ -353,10 +430,17 @@ def _check_small(config: StudyConfig, file: Path) -> None:
             f"{file}, [outcomes]: min_events must be at least {FEWEST} or at most {FEWEST // 2}, got {least}: with a "
             f'limit in between, "<{FEWEST}" events would tell their number.'
         )
-    if config.features.transformer in ("lda", "none") and config.features.min_subjects < FEWEST:
+    if config.features.min_subjects >= FEWEST:
+        return
+    if config.features.transformer in ("lda", "none"):
         raise RecordsError(
             f"{file}, [features]: min_subjects must be at least {FEWEST} with transformer "
             f"{config.features.transformer!r}, whose model holds totals of every code."
+        )
+    if config.has_singles:
+        raise RecordsError(
+            f"{file}, [features]: min_subjects must be at least {FEWEST} where single codes are regressors; or set "
+            'features = "factors" in [model].'
         )
 
 

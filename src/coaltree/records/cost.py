@@ -277,6 +277,8 @@ class NodeSeparation:
         Share of bootstrap resamples in which the node has the highest rank correlation.
     shortfall_error : ndarray (n_nodes,)
         Standard error, over resamples, of the highest rank correlation minus the node's.
+    low, high : ndarray (n_nodes,)
+        Bootstrap interval of the rank correlation.
     best : int
         The chosen node.
     criterion : str
@@ -287,6 +289,8 @@ class NodeSeparation:
     gap: Floats
     chosen: Floats
     shortfall_error: Floats
+    low: Floats
+    high: Floats
     best: int
     criterion: str
 
@@ -298,6 +302,7 @@ def node_separation(
     n_resamples: int = 200,
     random_state: RandomState = 0,
     sizes: npt.ArrayLike | None = None,
+    level: float = LEVEL,
 ) -> NodeSeparation:
     """Compare the nodes of a tree by how well they separate cost.
 
@@ -316,6 +321,8 @@ def node_separation(
     sizes : ndarray (n_nodes,), optional
         Numbers of outcomes below the nodes. With these and the criterion "rank", the largest clade within one standard
         error of the best is chosen; without them, the best.
+    level : float
+        Of the intervals of rank correlations.
 
     Returns
     -------
@@ -354,7 +361,10 @@ def node_separation(
     if criterion == "rank" and sizes is not None:
         alike = np.flatnonzero(shortfall[0] <= error)
         best = int(alike[np.lexsort((-correlation[0][alike], -np.asarray(sizes)[alike]))[0]])
-    return NodeSeparation(correlation[0], gap, winners / max(n_resamples, 1), error, best, criterion)
+    low, high = np.quantile(
+        correlation[1:] if n_resamples else correlation, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0
+    )
+    return NodeSeparation(correlation[0], gap, winners / max(n_resamples, 1), error, low, high, best, criterion)
 
 
 def _correlations(ranks: Floats, cost: Floats, weights: Floats) -> Floats:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from coaltree._arrays import Floats
-from coaltree.records.censoring import censoring_weights, leaving_groups
+from coaltree.records.censoring import censoring_weights, exposures, leaving_groups
 from coaltree.records.cohort import Cohort, CohortRule, as_day, build_cohort, days_of
 from coaltree.records.config import (
     ALLOW,
@@ -100,6 +100,8 @@ def prepare_data(config: StudyConfig, private: Path, connection: Any = None) -> 
         build_labels(events, cohort, outcomes) if given is None else read_labels(given, cohort, outcomes)
         for cohort in cohorts
     ]
+    if config.outcomes.censoring == "absent":
+        labels = [taken_as_absent(label) for label in labels]
     n_events = np.nansum(labels[0].Y, axis=0).astype(int)
     kept = np.flatnonzero(n_events >= config.outcomes.min_events)
     if len(kept) == 0:
@@ -133,7 +135,12 @@ def weighted_labels(labels: Labels, counts: Counts, seed: int) -> Labels:
         factors = CodeFactors(N_LEAVING, FREQUENT, "svd" if frequent > N_LEAVING else "none", seed)
         features = np.column_stack([features, factors.fit_transform(counts)])
     groups = leaving_groups(features, np.asarray(labels.lost.any(axis=1)), seed)
-    return dataclasses.replace(labels, weights=censoring_weights(labels, groups))
+    return dataclasses.replace(labels, weights=censoring_weights(labels, groups), exposure=exposures(labels, groups))
+
+
+def taken_as_absent(labels: Labels) -> Labels:
+    """Label subjects who left as if what was not recorded had not happened."""
+    return dataclasses.replace(labels, Y=np.where(labels.lost, 0.0, labels.Y), censored=labels.censored & ~labels.lost)
 
 
 def make_features(events: Events, cohort: Cohort, settings: FeatureConfig, female: Floats) -> Counts:

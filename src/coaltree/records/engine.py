@@ -216,8 +216,8 @@ def _localise(connection: Any, table: Any, timezone: str | None) -> Any:
         return table
     if timezone is None:
         raise RecordsError(
-            f"the column time has the time zone {zone}, and days depend on it. State in timezone whose local time "
-            "counts, such as Europe/Paris."
+            f"the column time has the time zone {zone}, and the day of an event depends on it. Set timezone to the "
+            "zone whose local time counts, such as Europe/Paris."
         )
     ibis, dt = need("ibis"), need("ibis.expr.datatypes")
     stamp, zoned = dt.Timestamp(), dt.Timestamp("UTC")

@@ -17,14 +17,17 @@ from coaltree import storage
 from coaltree._arrays import Floats, Ints
 from coaltree._version import __version__
 from coaltree.errors import InputError
-from coaltree.records.config import PROBIT, ModelConfig, StudyConfig
+from coaltree.records.config import FACTORS_ALONE, NARROW, PROBIT, RIDGE_ALL, ModelConfig, StudyConfig
 from coaltree.records.dataset import Period, StudyData
-from coaltree.records.factors import CodeFactors
+from coaltree.records.factors import CodeFactors, beside_codes
 from coaltree.records.features import Counts, bare_code
+from coaltree.records.labels import Labels
+from coaltree.records.widths import GroupRidge, choose_width, relative_widths
 from coaltree.regression.baselines import BASELINES
 from coaltree.regression.comparison import Comparison, compare
-from coaltree.regression.fit import N_PREDICTIVE, ProbitFit, fit_probit
+from coaltree.regression.fit import N_PREDICTIVE, RegressionFit, fit_regression
 from coaltree.regression.folds import stratified_folds
+from coaltree.regression.preparation import dense
 from coaltree.tree import Tree
 from coaltree.validation import check_part
 
@@ -68,6 +71,8 @@ class Task:
     store: Path
     config: StudyConfig
     names: tuple[str, ...]
+    events: Floats | None = None  # and exposure, where outcomes are times at risk
+    exposure: Floats | None = None
 
     def keep(self, name: str, compute: Callable[[], Arrays], check: Callable[[Arrays], None]) -> Arrays:
         """Return this task's result stored under a name, or compute and store it."""
@@ -75,28 +80,66 @@ class Task:
         return Store(self.store).get(f"{label}-{name}", compute, check)
 
     def features(self) -> Arrays:
-        """Factors of both sets, fitted to the training set."""
+        """Factors of both sets, fitted to the training set, and the names of single codes beside them."""
         return self.keep("features", partial(_factors, self), partial(_check_factors, self))
 
 
+def regressors(features: Arrays, which: str, counts: Counts) -> Any:
+    """Return all regressors of the "train" or "new" subjects; a sparse matrix if there are single codes."""
+    return beside_codes(features[which], counts, [str(code) for code in features["singles"]])
+
+
+def _widths(features: Arrays) -> Floats:
+    """Relative widths of all regressors, (K,)."""
+    return relative_widths(features["train"].shape[1], len(features["singles"]), float(features["width"]))
+
+
+def family_of(config: StudyConfig) -> str:
+    """The family of outcomes in the regression."""
+    return "poisson" if config.model.outcomes == "time" else "probit"
+
+
+def at_risk(labels: Labels, config: StudyConfig) -> tuple[Floats, Floats] | tuple[None, None]:
+    """Return events and exposures where outcomes are times at risk."""
+    if config.model.outcomes == "binary":
+        return None, None
+    assert labels.exposure is not None
+    return np.where(labels.exposure > 0.0, labels.events, np.nan), labels.exposure
+
+
 def methods(config: StudyConfig) -> tuple[str, ...]:
-    """Names of the methods of a study, the probit first."""
-    return (PROBIT, *config.model.baselines)
+    """Names of the methods of a study, the probit first; where there are single codes, what factors alone would do."""
+    told = (RIDGE_ALL, FACTORS_ALONE) if config.has_singles else ()
+    return tuple(dict.fromkeys((PROBIT, *config.model.baselines, *told)))
+
+
+def sees_codes(method: str, config: StudyConfig) -> bool:
+    """Whether a method has single codes beside the factors."""
+    return config.has_singles and method not in (*NARROW, FACTORS_ALONE)
 
 
 def _settings(model: ModelConfig) -> str:
     """A short hash of everything the probit's results depend on."""
-    return storage.fingerprint(model.n_iter, model.burn_in, model.n_chains)[:8]
+    return storage.fingerprint(model.n_iter, model.burn_in, model.n_chains, model.covariance, model.outcomes)[:8]
 
 
 def _factors(task: Task) -> Arrays:
     settings = task.config.features
-    model = CodeFactors(settings.n_factors, settings.min_subjects, settings.transformer, task.config.seed)
-    train = model.fit_transform(task.train)
+    singles = task.config.has_singles
+    model = CodeFactors(settings.n_factors, settings.min_subjects, settings.transformer, task.config.seed, singles)
+    train, new = model.fit_transform(task.train), model.transform(task.new)
+    n_factors = model.n_regressors - len(model.single_codes_)
+    width = 0.0
+    if model.single_codes_:
+        width = choose_width(train, n_factors, task.labels, task.weights, task.config.seed)
+    if width == 0.0:
+        model.single_codes_ = ()
     top = model.top_codes(10)
     found = {
-        "train": train,
-        "new": model.transform(task.new),
+        "train": dense(train[:, :n_factors]),
+        "new": dense(new[:, :n_factors]),
+        "singles": np.array(model.single_codes_, dtype=str),
+        "width": np.array(width),
         "top_code": np.array([[code for code, _ in row] for row in top], dtype=str),
         "top_share": np.array([[share for _, share in row] for row in top]),
         "n_codes": np.array(len(model.codes_)),
@@ -114,7 +157,9 @@ def _check_factors(task: Task, found: Arrays) -> None:
     shape = check_part(found["top_code"], "top_code", np.shape(found["top_code"]), "U").shape
     check_part(found["top_share"], "top_share", shape)
     check_part(found["n_codes"], "n_codes", (), "i")
-    check_part(found["extra_names"], "extra_names", (None,), "U")
+    check_part(found["width"], "width", ())
+    for name in ("extra_names", "singles"):
+        check_part(found[name], name, (None,), "U")
     if task.number == TEMPORAL:
         CodeFactors.from_state(storage.below(found, "state_"))
 
@@ -137,7 +182,8 @@ def _check_fit(task: Task, method: str, found: Arrays) -> None:
         n_draws = len(found["coef_draws"])
         shapes |= {"coef_draws": (n_draws, n_outcomes, n_features), "intercept_draws": (n_draws, n_outcomes)}
     if n_outcomes > 1:
-        shapes |= {"times": (n_outcomes - 1,), "support": (n_outcomes - 1,)}
+        shapes |= dict.fromkeys(("times", "support", "support_error", "exact", "exact_error"), (n_outcomes - 1,))
+        shapes |= {"node_weights": (2 * n_outcomes - 1, n_outcomes)}
         Tree(found["children"], found["times"])
     for name, shape in shapes.items():
         check_part(found[name], name, shape)
@@ -157,7 +203,8 @@ def feature_names(features: Arrays, names: Mapping[str, str]) -> list[str]:
     for k, codes in enumerate(features["top_code"]):
         texts = [with_name(str(code), names) for code in codes[:2]]
         found.append(texts[0] if len(codes) == 1 else f"factor {k + 1}: {', '.join(texts)}, …")
-    return [*found, *(with_name(str(name), names) for name in features["extra_names"])]
+    others = [*features["extra_names"], *features["singles"]]
+    return [*found, *(with_name(str(name), names) for name in others)]
 
 
 def _fit(task: Task, method: str) -> Arrays:
@@ -172,29 +219,36 @@ def _fit(task: Task, method: str) -> Arrays:
         if method == PROBIT:
             result = _fit_probit(task, features)
         else:
-            model = BASELINES[method]().fit(features["train"], task.labels, task.weights)
-            result = {
-                "probability": model.predict_proba(features["new"]),
-                "score": model.decision_function(features["new"]),
-            }
+            train, new = features["train"], features["new"]
+            if sees_codes(method, task.config):
+                train, new = (dense(regressors(features, *part)) for part in (("train", task.train), ("new", task.new)))
+            ridge = method in (RIDGE_ALL, FACTORS_ALONE)
+            model = GroupRidge(_widths(features)[: train.shape[1]]) if ridge else BASELINES[method]()
+            model.fit(train, task.labels, task.weights)
+            result = {"probability": model.predict_proba(new), "score": model.decision_function(new)}
     return {**result, "seconds": np.array(time.perf_counter() - started)}
 
 
 def _fit_probit(task: Task, features: Arrays) -> Arrays:
-    settings = task.config.model
-    fit = fit_probit(
-        features["train"],
-        task.labels,
-        sample_weight=task.weights,
+    settings, new = task.config.model, regressors(features, "new", task.new)
+    timed = task.events is not None and task.exposure is not None
+    fit = fit_regression(
+        regressors(features, "train", task.train),
+        task.events if timed else task.labels,
+        family=family_of(task.config),
+        sample_weight=None if timed else task.weights,
+        exposure=task.exposure,
+        covariance=settings.covariance,
+        widths=_widths(features),
         n_iter=settings.n_iter,
         burn_in=settings.burn_in,
-        n_chains=settings.n_chains,
+        n_chains=1 if len(features["singles"]) and task.number != TEMPORAL else settings.n_chains,
         random_state=np.random.SeedSequence([task.config.seed, task.number + 1]),
         outcome_names=task.names,
     )
     result = {
-        "probability": fit.predict_proba(features["new"]),
-        "score": fit.linear_predictor(features["new"]),
+        "probability": fit.predict_proba(new),
+        "score": fit.linear_predictor(new),
         "node_coef": fit.node_coef,
         "node_intercept": fit.node_intercept,
         "coef": fit.coef,
@@ -211,11 +265,15 @@ def _fit_probit(task: Task, features: Arrays) -> Arrays:
             "children": fit.tree.children,
             "times": fit.tree.times,
             "support": np.asarray(fit.posterior.expected_overlap(fit.tree)),
+            "support_error": np.asarray(fit.posterior.overlap_error(fit.tree)),
+            "exact": fit.posterior.clade_support(fit.tree),
+            "exact_error": fit.posterior.support_error(fit.tree),
+            "node_weights": fit.node_weights,
         }
     return result
 
 
-def thinned_draws(fit: ProbitFit) -> Arrays:
+def thinned_draws(fit: RegressionFit) -> Arrays:
     """Return the draws whose mean is the predicted probabilities."""
     coef = fit.coef_draws.reshape(-1, *fit.coef_draws.shape[2:])
     intercept = fit.intercept_draws.reshape(len(coef), -1)
@@ -238,13 +296,17 @@ class StudyModel:
     store: Path
     config: StudyConfig
     names: tuple[str, ...]
+    events: Floats | None = None
+    exposure: Floats | None = None
 
     def task(self, fold: int) -> Task:
         """Return the training rows and the held-out rows of a fold."""
         train, new = self.folds != fold, self.folds == fold
-        weights = None if self.weights is None else self.weights[train]
+        weights, events, exposure = (
+            None if part is None else part[train] for part in (self.weights, self.events, self.exposure)
+        )
         parts = self.counts.take(train), self.labels[train], weights, self.counts.take(new)
-        return Task(fold, *parts, self.store, self.config, self.names)
+        return Task(fold, *parts, self.store, self.config, self.names, events, exposure)
 
     def get_params(self, deep: bool = True) -> dict[str, str]:
         """Return what distinguishes this model's kept fits from others."""
@@ -272,6 +334,7 @@ def cross_validate(data: StudyData, config: StudyConfig, private: Path, n_jobs: 
     folds = stratified_folds(Y, n_folds, config.seed)
     store = private / "fits" / _digest(period, config, folds)
     shared = period.counts, Y, period.labels.weights, folds, store, config, data.outcomes.names
+    shared = *shared, *at_risk(period.labels, config)
     models = {method: StudyModel(method, *shared) for method in methods(config)}
     tasks = (models[PROBIT].task(fold) for fold in range(n_folds))
     for _ in _side_by_side(((Task.features, task) for task in tasks), n_folds, n_jobs, progress, "Factors"):
@@ -298,7 +361,8 @@ def fit_all(
     period, last = data.periods[0], data.periods[-1]
     store = private / "fits" / _digest(period, config, last.labels.cohort.subject)
     labels = period.labels
-    task = Task(TEMPORAL, period.counts, labels.Y, labels.weights, last.counts, store, config, data.outcomes.names)
+    parts = period.counts, labels.Y, labels.weights, last.counts, store, config, data.outcomes.names
+    task = Task(TEMPORAL, *parts, *at_risk(labels, config))
     chosen = methods(config)
     runs = _side_by_side(((_whole, task, method) for method in chosen), len(chosen), n_jobs, progress, "Whole cohort")
     results = dict(zip(chosen, runs, strict=True))
@@ -322,10 +386,16 @@ def fit_all(
 
 def _digest(period: Period, config: StudyConfig, which: npt.NDArray[Any]) -> str:
     matrix = period.counts.matrix
-    settings = [dataclasses.asdict(config.features), config.seed, list(period.counts.codes), period.counts.extra_names]
+    settings = [
+        dataclasses.asdict(config.features),
+        config.has_singles,
+        config.seed,
+        list(period.counts.codes),
+        period.counts.extra_names,
+    ]
     settings.append(__version__)  # another may keep other things of a fit
     extra = np.empty(0) if period.counts.extra is None else period.counts.extra
-    labels = period.labels.Y, period.labels.weights
+    labels = period.labels.Y, period.labels.weights, *at_risk(period.labels, config)
     return storage.fingerprint(matrix.data, matrix.indices, matrix.indptr, extra, *labels, which, settings)[:16]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy import sparse
 from coaltree._arrays import Floats
 from coaltree.errors import InputError, InputTypeError
 from coaltree.records.errors import RecordsError
-from coaltree.records.features import Counts
+from coaltree.records.features import FEMALE, SINCE, Counts
 from coaltree.records.privacy import FEWEST, significant
 from coaltree.validation import check_choice, check_count, check_part
 
@@ -29,7 +30,8 @@ TRANSFORMERS = {
 class CodeFactors:
     """Counts → the square root of frequent codes' counts → a transformer, by default NMF → standardised columns.
 
-    Additional regressors (`Counts.extra`) follow the factors, standardised, with missing values set to the mean.
+    Additional regressors (`Counts.extra`) follow the factors, standardised, with missing values set to the mean. With
+    `singles` the square roots themselves follow, as they are, and the table of all is sparse.
 
     Parameters
     ----------
@@ -41,10 +43,17 @@ class CodeFactors:
         A transformer object is copied and fitted on the sparse matrix of square roots.
     random_state : int
         Seed of a named transformer.
+    singles : bool
+        Whether the single codes stand beside their factors; not those that 1 to 10 training subjects lack.
     """
 
     def __init__(
-        self, n_factors: int = 25, min_subjects: int = 20, transformer: Any = "nmf", random_state: int = 0
+        self,
+        n_factors: int = 25,
+        min_subjects: int = 20,
+        transformer: Any = "nmf",
+        random_state: int = 0,
+        singles: bool = False,
     ) -> None:
         self.n_factors = check_count(n_factors, "n_factors", at_least=1)
         self.min_subjects = check_count(min_subjects, "min_subjects", at_least=1)
@@ -52,19 +61,25 @@ class CodeFactors:
             check_choice(transformer, "transformer", TRANSFORMERS)
         self.transformer = transformer
         self.random_state = random_state
+        self.singles = singles
 
-    def fit_transform(self, counts: Counts) -> Floats:
-        """Fit to training subjects and return their factors, (n, K), each with mean 0 and variance 1."""
+    def fit_transform(self, counts: Counts) -> Any:
+        """Fit to training subjects and return their regressors, (n, K): factors with mean 0 and variance 1, the others.
+
+        An array, or with `singles` a sparse matrix.
+        """
         from sklearn.base import clone
 
         n_subjects = np.asarray((counts.matrix > 0).sum(axis=0)).ravel()
         frequent = n_subjects >= self.min_subjects
+        lacking = counts.matrix.shape[0] - n_subjects
+        enough = (lacking == 0) | (lacking >= FEWEST)
         if self.transformer == "lda" and self.min_subjects >= FEWEST:
-            # Its components add up to the columns, which would reveal how many lack a code.
-            lacking = counts.matrix.shape[0] - n_subjects
-            frequent &= (lacking == 0) | (lacking >= FEWEST)
+            frequent &= enough  # its components add up to the columns, which would reveal how many lack a code
         columns = np.flatnonzero(frequent)
         self.codes_ = tuple(counts.codes[i] for i in columns)
+        alone = self.singles and self.transformer != "none"
+        self.single_codes_ = tuple(counts.codes[i] for i in columns if enough[i]) if alone else ()
         least = self.n_factors if _named(self.transformer) and self.transformer != "none" else 1
         if len(columns) < least:
             raise RecordsError(
@@ -72,10 +87,10 @@ class CodeFactors:
                 f"{self.n_factors} factors. Lower features.min_subjects or features.n_factors."
             )
         self.transformer_ = model = self._make() if _named(self.transformer) else clone(self.transformer)
-        raw = _quietly(model.fit_transform, self._roots(counts))
+        raw = _quietly(model.fit_transform, roots_of(counts, self.codes_))
         if self.transformer == "lda":  # exact sums of square roots would reveal how many subjects have each count
             _restore(model, np.vectorize(significant)(model.components_), len(columns))
-            raw = model.transform(self._roots(counts))
+            raw = model.transform(roots_of(counts, self.codes_))
         self.mean_, spread = raw.mean(axis=0), raw.std(axis=0)
         self.scale_ = np.where(spread > 0, spread, 1.0)
         self._fit_extra(counts)
@@ -107,9 +122,22 @@ class CodeFactors:
             if len(values) == 2:
                 self.extra_mean_[i], self.extra_scale_[i] = values.mean(), 0.5 * np.ptp(values)
 
-    def transform(self, counts: Counts) -> Floats:
-        """Factors of other subjects, (n, K)."""
-        return self._join(_quietly(self.transformer_.transform, self._roots(counts)), counts)
+    def transform(self, counts: Counts) -> Any:
+        """Regressors of other subjects, (n, K)."""
+        return self._join(_quietly(self.transformer_.transform, roots_of(counts, self.codes_)), counts)
+
+    @property
+    def units(self) -> list[str]:
+        """What one more of each regressor is, in words."""
+        factor = "power of two next to the standard deviation" if self.transformer == "none" else "standard deviation"
+        extra = ["half the difference from man to woman" if n == FEMALE else factor for n in self.extra_names_]
+        single = ["record on the last day" if code.endswith(SINCE) else "record" for code in self.single_codes_]
+        return [factor] * len(self.mean_) + extra + single
+
+    @property
+    def n_regressors(self) -> int:
+        """K: factors, additional regressors and single codes, in this order."""
+        return len(self.mean_) + len(self.extra_names_) + len(self.single_codes_)
 
     def top_codes(self, n: int = 10) -> list[list[tuple[str, float]]]:
         """For every factor its heaviest codes with their share of the factor's weight."""
@@ -138,6 +166,7 @@ class CodeFactors:
             "extra_scale": self.extra_scale_,
             "settings": np.array([self.n_factors, self.min_subjects, self.random_state]),
             "transformer": np.array(self.transformer),
+            "singles": np.array(self.single_codes_, dtype=str),
         }
 
     @classmethod
@@ -146,8 +175,10 @@ class CodeFactors:
         n_factors, min_subjects, seed = check_part(state["settings"], "settings", (3,), "i").tolist()
         if not 0 <= seed < 2**32:
             raise InputError(f"the seed must be from 0 to 2^32 - 1, got {seed}.")
-        model = cls(n_factors, min_subjects, str(state["transformer"]), seed)
+        singles = tuple(map(str, check_part(state["singles"], "singles", (None,), "U")))
+        model = cls(n_factors, min_subjects, str(state["transformer"]), seed, bool(singles))
         model.codes_ = tuple(map(str, check_part(state["codes"], "codes", (None,), "U")))
+        model.single_codes_ = singles
         n_columns = len(model.codes_) if model.transformer == "none" else n_factors
         n_extra = len(check_part(state["extra_names"], "extra_names", (None,), "U"))
         for name, length in {
@@ -177,8 +208,8 @@ class CodeFactors:
         of as many factors as codes reveal those of the codes. With new = old × a + b the scores are unchanged if
         coefficients are divided by a and intercepts lowered by the sum of b × coefficient / a.
         """
-        n_columns, k = len(self.mean_) + len(self.extra_names_), len(self.mean_)
-        factor, shift = np.ones(n_columns), np.zeros(n_columns)
+        k = len(self.mean_)
+        factor, shift = np.ones(self.n_regressors), np.zeros(self.n_regressors)
         scale = 2.0 ** np.round(np.log2(self.scale_)) if self.transformer == "none" else self.scale_
         mean = scale * np.round(self.mean_ / scale)
         factor[:k], shift[:k] = self.scale_ / scale, (self.mean_ - mean) / scale
@@ -187,17 +218,11 @@ class CodeFactors:
 
     # ---- columns
 
-    def _roots(self, counts: Counts) -> Any:
-        position = {code: i for i, code in enumerate(counts.codes)}
-        found = [(new, position[code]) for new, code in enumerate(self.codes_) if code in position]
-        if len(found) == len(self.codes_):
-            return counts.matrix[:, [old for _, old in found]].astype(np.float64).sqrt()
-        # Codes that do not occur in these subjects' data are zero.
-        new, old = np.array(found, dtype=np.int64).reshape(-1, 2).T
-        picker = sparse.csr_matrix((np.ones(len(new)), (old, new)), shape=(len(counts.codes), len(self.codes_)))
-        return (counts.matrix.astype(np.float64) @ picker).sqrt().tocsr()
+    def _join(self, raw: Any, counts: Counts) -> Any:
+        return beside_codes(self._factors(raw, counts), counts, self.single_codes_)
 
-    def _join(self, raw: Any, counts: Counts) -> Floats:
+    def _factors(self, raw: Any, counts: Counts) -> Floats:
+        """Factors and additional regressors, standardised."""
         factors = (np.asarray(raw, dtype=np.float64) - self.mean_) / self.scale_
         if not self.extra_names_:
             return np.ascontiguousarray(factors)
@@ -208,6 +233,24 @@ class CodeFactors:
                 extra[:, i] = counts.extra[:, position[name]]
         extra = np.clip((extra - self.extra_mean_) / self.extra_scale_, -LARGEST, LARGEST)
         return np.ascontiguousarray(np.column_stack([factors, np.nan_to_num(extra)]))
+
+
+def roots_of(counts: Counts, codes: Sequence[str]) -> Any:
+    """Square roots of the counts of some codes, a CSR matrix (n, C); of codes that do not occur they are 0."""
+    position = {code: i for i, code in enumerate(counts.codes)}
+    found = [(new, position[code]) for new, code in enumerate(codes) if code in position]
+    if len(found) == len(codes):
+        return counts.matrix[:, [old for _, old in found]].astype(np.float64).sqrt()
+    new, old = np.array(found, dtype=np.int64).reshape(-1, 2).T
+    picker = sparse.csr_matrix((np.ones(len(new)), (old, new)), shape=(len(counts.codes), len(codes)))
+    return (counts.matrix.astype(np.float64) @ picker).sqrt().tocsr()
+
+
+def beside_codes(factors: Floats, counts: Counts, codes: Sequence[str]) -> Any:
+    """Factors with the square roots of some codes' counts beside them, a CSR matrix; without codes as they are."""
+    if not len(codes):
+        return factors
+    return sparse.hstack([sparse.csr_matrix(factors), roots_of(counts, codes)], format="csr")
 
 
 class _Identity:

@@ -25,6 +25,7 @@ NO_FEATURES = (BIRTH, DEATH, OBSERVATION_START, OBSERVATION_END)
 ALL_TIME = "all"
 MAX_FEATURES_DAYS = 100_000  # before a threshold: all of the past
 RECENCY_DAYS = 30.0
+SINCE = " [days since]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +169,7 @@ def count_codes(
     if days_since:
         recency = 1.0 / (1.0 + found["since"].astype(np.float64) / RECENCY_DAYS)
         blocks.append(sparse.csr_matrix((recency, place), shape=shape))
-        labels = [*labels, " [days since]"]
+        labels = [*labels, SINCE]
     matrix = blocks[0] if len(blocks) == 1 else sparse.hstack(blocks).tocsr()
     matrix.eliminate_zeros()
     matrix.sort_indices()

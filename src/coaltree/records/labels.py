@@ -44,6 +44,8 @@ class Labels:
         None for labels from files.
     weights : ndarray (n, P), optional
         How much each label counts in fits and scores (`censoring_weights`); None if all count alike.
+    exposure : ndarray (n, P), optional
+        Share of the horizon in which each subject was at risk (`exposures`).
     """
 
     cohort: Cohort
@@ -52,6 +54,12 @@ class Labels:
     censored: Bools
     time_at_risk: Ints | None = None
     weights: Floats | None = None
+    exposure: Floats | None = None
+
+    @property
+    def events(self) -> Floats:
+        """Events while at risk, (n, P): 0 or 1, also of subjects who left; NaN of those who were not at risk."""
+        return np.where(self.lost, 0.0, self.Y)
 
     @property
     def lost(self) -> Bools:
@@ -61,7 +69,7 @@ class Labels:
 
     def outcomes(self, kept: Ints) -> Labels:
         """Return the labels of some outcomes, by position."""
-        parts = (self.Y, self.prior, self.censored, self.time_at_risk, self.weights)
+        parts = (self.Y, self.prior, self.censored, self.time_at_risk, self.weights, self.exposure)
         return Labels(self.cohort, *(None if part is None else part[:, kept] for part in parts))  # type: ignore[arg-type]
 
 

@@ -99,11 +99,27 @@ def beside_earlier(first: LabelNumbers, second: LabelNumbers) -> LabelNumbers:
     is_exact = isinstance(first.prior, int) and isinstance(first.events, int)
     if is_exact == isinstance(second.prior, int) or second.prior in (0, shown_count(1)):
         return second
-    parts = {name: getattr(second, name) for name in ("labels", "prior", "censored")}
+    return without_prior(second)
+
+
+def without_prior(numbers: LabelNumbers) -> LabelNumbers:
+    """Withhold how many had an outcome before, and of the other parts of the total what is needed to hide it."""
+    parts = {name: getattr(numbers, name) for name in ("labels", "prior", "censored")}
     if all(isinstance(number, int) for number in parts.values()):
         largest = max(("labels", "censored"), key=parts.__getitem__)
-        return second._replace(**dict.fromkeys(("prior", largest), WITHHELD))
-    return second._replace(**{name: WITHHELD for name, number in parts.items() if number != 0})
+        return numbers._replace(**dict.fromkeys(("prior", largest), WITHHELD))
+    return numbers._replace(**{name: WITHHELD for name, number in parts.items() if number != 0})
+
+
+def nearly_contained(had: Bools) -> set[int]:
+    """Columns (N, P) with 11 or more subjects, all of whom are in another column that has 1 to 10 more.
+
+    As with outcomes of which one is a part of another: the difference of their numbers is one of patients.
+    """
+    n = had.sum(axis=0)
+    more, both = n - n[:, None], had.T.astype(np.int64) @ had.astype(np.int64)
+    found = (both == n[:, None]) & (more > 0) & (more < FEWEST)
+    return set(np.flatnonzero(found.any(axis=1) & (n >= FEWEST)).tolist())
 
 
 def shown_events(y: Floats) -> int | str:

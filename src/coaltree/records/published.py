@@ -15,7 +15,7 @@ CONFIG = "config.toml"
 _PARTS = ("cross-validation", "temporal", EXTERNAL)
 _TABLES = (
     *("attrition", "attrition-1", "attrition-2", "outcomes", "factors", "auc", "nodes", "cost", "table-one"),
-    *("subgroups", "drivers"),
+    *("subgroups", "drivers", "node-models"),
     *(f"{kind}-{part}" for kind in ("scores", "summary", "calibration", "differences") for part in _PARTS),
 )
 _FIGURES = (
@@ -34,7 +34,8 @@ _PATHS = {("data", "path"), ("outcomes", "file"), ("outcomes", "labels"), ("cost
 def published_config(file: str | Path) -> str:
     """Return the settings of a study as TOML that can be passed on.
 
-    Comments are dropped. Of the URL of a connection only the kind of engine is kept, and of an absolute path the name.
+    Comments are dropped. Of the URL of a connection only the kind of engine is kept, and of a path that
+    leads out of the config's folder the name.
     """
     content = read_toml(Path(file), "the config")
     lines = [f"{_word(key)} = {_toml(value)}" for key, value in content.items() if not isinstance(value, dict)]
@@ -55,10 +56,13 @@ def _shared(section: str, key: str, value: Any) -> Any:
 
 
 def _local_name(path: Any) -> Any:
-    """Return a path without the folders of this machine; relative ones are kept."""
+    """Return a path without the folders of this machine; those below the config's are kept."""
     if not isinstance(path, str):
         return path
-    is_local = PurePosixPath(path).is_absolute() or PureWindowsPath(path).anchor or path.startswith("~")
+    parts = PureWindowsPath(path).parts
+    is_local = (
+        PurePosixPath(path).is_absolute() or PureWindowsPath(path).anchor or path.startswith("~") or ".." in parts
+    )
     return PureWindowsPath(path).name if is_local else path
 
 

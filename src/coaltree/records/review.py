@@ -25,6 +25,7 @@ from coaltree.records.privacy import (
     beside_earlier,
     is_small,
     label_numbers,
+    nearly_contained,
     outcome_digits,
     rounded,
     rounded_count,
@@ -33,6 +34,7 @@ from coaltree.records.privacy import (
     shown_count,
     shown_events,
     shown_parts,
+    without_prior,
 )
 from coaltree.regression import scores
 from coaltree.regression.comparison import LEVEL, Comparison
@@ -255,6 +257,10 @@ def shown_numbers(thresholds: Sequence[Labels]) -> list[list[LabelNumbers]]:
     found = [
         [label_numbers(y, prior) for y, prior in zip(labels.Y.T, labels.prior.T, strict=True)] for labels in thresholds
     ]
+    had = [ever for labels in thresholds for ever in (labels.prior, labels.prior | (labels.Y == 1.0))]
+    for j in set().union(*map(nearly_contained, had)):
+        for numbers in found:
+            numbers[j] = without_prior(numbers[j]) if isinstance(numbers[j].prior, int) else numbers[j]
     for labels, numbers in zip(thresholds[1:], found[1:], strict=True):
         if np.isin(labels.cohort.subject, thresholds[0].cohort.subject).any():
             numbers[:] = map(beside_earlier, found[0], numbers)
@@ -482,24 +488,35 @@ def _group_events(y: Floats, inside: Bools, sizes: Sequence[int]) -> list[int | 
 # ---- drivers
 
 
-def driver_rows(outcomes: Sequence[str], features: Sequence[str], coef: Floats, draws: Floats, level: float) -> Rows:
-    """The regressors with the largest coefficients of every outcome, with intervals.
+def driver_rows(
+    outcomes: Sequence[str],
+    features: Sequence[str],
+    coef: Floats,
+    draws: Floats,
+    level: float,
+    spread: Floats | float = 1.0,
+    units: Sequence[str] | None = None,
+    family: str = "probit",
+) -> Rows:
+    """The regressors that weigh most for every outcome, with intervals of their coefficients.
 
-    `coef` is (P, K) and `draws` (S, P, K), of the posterior.
+    `coef` is (P, K) and `draws` (S, P, K), of the posterior. Weight is |coefficient| times the regressor's standard
+    deviation `spread`, which decides the order and is not shown: of a single code it tells how many subjects have it.
     """
-    low, high = np.quantile(draws, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
-    sure = (draws > 0).mean(axis=0)
     rows = Rows()
     for j, outcome in enumerate(outcomes):
-        for k in np.argsort(-np.abs(coef[j]), kind="stable")[:N_DRIVERS]:
+        for k in np.argsort(-np.abs(coef[j]) * spread, kind="stable")[:N_DRIVERS]:
+            low, high = np.quantile(draws[:, j, k], [0.5 - 0.5 * level, 0.5 + 0.5 * level])
             rows.append(
                 {
                     "outcome": outcome,
                     "regressor": features[k],
+                    "per": "unit" if units is None else units[k],
                     "coefficient": round(float(coef[j, k]), 4),
-                    "low": round(float(low[j, k]), 4),
-                    "high": round(float(high[j, k]), 4),
-                    "probability above 0": round(float(sure[j, k]), 3),
+                    "low": round(float(low), 4),
+                    "high": round(float(high), 4),
+                    "probability above 0": round(float((draws[:, j, k] > 0).mean()), 3),
+                    "family": family,
                 }
             )
     return rows

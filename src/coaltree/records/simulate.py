@@ -316,6 +316,7 @@ SUBJECTS_PER_SHARD = 10_000
 _STUDY = """\
 title = "Simulated cohort of diabetic patients"
 seed = 0
+# settings = "paper"  # the choices of Henao and Lucas throughout
 
 [data]
 source = "meds"  # meds, omop, synpuf or csv
@@ -327,12 +328,12 @@ lookback_days = 183
 lookback_closed = "left"  # -183 <= day < 0
 horizon_days = 365
 horizon_closed = "left"  # 0 <= day < 365
-prior_outcome = "mask"  # mask, remove or keep
-death = "negative"  # negative (a competing risk) or censor
+# prior_outcome = "mask"  # mask, remove or keep
+# death = "negative"  # negative (a competing risk) or censor
 min_follow_up_days = 0
 
 [outcomes]
-censoring = "weights"  # weights or drop: those who leave before their label is known
+# censoring = "weights"  # weights, drop or absent: those who leave before their label is known
 # file = "outcomes.toml"  # definitions of your own
 inclusion = true
 
@@ -343,7 +344,9 @@ exclude = ["HCPCS//"]  # bills are for the costs
 [model]
 n_iter = 1000
 burn_in = 200
-baselines = ["ml_probit", "ridge", "lasso", "elastic_net", "random_forest"]
+# features = "all"  # factors and single codes, or "factors" alone
+# outcomes = "binary"  # or "time": events and days at risk
+# baselines = ["random_forest", "boosting"]
 
 [validation]
 n_folds = 10

@@ -79,7 +79,7 @@ def _carry_splits(root: Path, intake: Intake) -> None:
     choose_columns(table.column_names, ["subject_id", "split"], [], str(file))
     unknown = sorted({str(name) for name in table["split"].to_pylist()} - set(_SPLITS))
     if unknown:
-        raise RecordsError(f"{file}: split {unknown[0]!r} is none of {', '.join(_SPLITS)}.")
+        raise RecordsError(f"{file}: split {unknown[0]!r} is not one of {', '.join(_SPLITS)}.")
     rows = np.arange(1, len(table) + 1)
     subjects = intake.subject_ids(table["subject_id"].combine_chunks(), file.name, rows, "subject_id").to_pylist()
     pairs = zip(subjects, table["split"].to_pylist(), strict=True)

@@ -6,7 +6,7 @@ they include no patient-level data, and no number of patients from 1 to 10.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from coaltree.records.cost import CostCurves, NodeSeparation, cost_curves, node_
 from coaltree.records.dataset import StudyData, period_group, prepare_data
 from coaltree.records.engine import sweep
 from coaltree.records.errors import RecordsError
-from coaltree.records.evaluation import cross_validate, feature_names, fit_all, with_name
+from coaltree.records.evaluation import cross_validate, feature_names, fit_all, regressors, with_name
+from coaltree.records.nodes import node_rows
 from coaltree.records.privacy import FEWEST, attrition_tables, shown_count, shown_events, significant
 from coaltree.records.review import (
     Review,
@@ -34,6 +35,7 @@ from coaltree.records.review import (
     summary_rows,
     table_one,
 )
+from coaltree.records.widths import deviations
 from coaltree.regression.comparison import Comparison
 from coaltree.rows import Rows
 from coaltree.tree import Tree
@@ -67,6 +69,8 @@ class StudyResult:
         Numbers for the report.
     review : Review, optional
         Table 1, curves, subgroups and drivers, from the validation if there is one, else from cross-validation.
+    node_models : Rows
+        Supports and regressors of the inner nodes of the tree.
     model : TravellingModel, optional
         What `coaltree records apply` needs; it has no patient-level data.
     """
@@ -84,6 +88,7 @@ class StudyResult:
     facts: dict[str, Any]
     review: Review | None = None
     model: TravellingModel | None = None
+    node_models: Rows = field(default_factory=Rows)
 
     def node_name(self, node: int) -> str:
         """Return an outcome's name, or the outcomes below a node."""
@@ -106,6 +111,7 @@ class StudyResult:
             found[f"differences-{name}"] = difference_rows(comparison, PROBIT, level)
         if self.separation is not None:
             found["nodes"] = self.node_table()
+        found["node-models"] = self.node_models
         if self.curves is not None:
             found["cost"] = self.cost_table()
         if self.review is not None:
@@ -133,6 +139,8 @@ class StudyResult:
                 "node": int(node),
                 "outcomes": self.node_name(int(node)),
                 "rank_correlation": round(float(self.separation.rank_correlation[node]), 4),
+                "low": round(float(self.separation.low[node]), 4),
+                "high": round(float(self.separation.high[node]), 4),
                 "gap_highest_lowest_quarter": significant(self.separation.gap[node]),
                 "best_in_resamples": float(self.separation.chosen[node]),
                 "chosen": int(node) == self.separation.best,
@@ -196,7 +204,8 @@ def run_study(
         support = fits[PROBIT]["support"]
     separation, curves = _future_cost(data, config, fits, tree)
     features = fits["features"]
-    regressors = feature_names(features, data.names)
+    names = feature_names(features, data.names)
+    spread = deviations(regressors(features, "train", data.periods[0].counts))
     model = TravellingModel.from_study(config, data.outcomes, fits, data.names, _training_facts(data))
     return StudyResult(
         config,
@@ -213,7 +222,9 @@ def run_study(
             "n_subjects": [len(period.cohort) for period in data.periods],
             "thresholds": [period.threshold for period in data.periods],
             "n_codes": int(features["n_codes"]),
-            "n_regressors": len(regressors),
+            "n_regressors": len(names),
+            "n_singles": len(features["singles"]),
+            "width": float(features["width"]),
             "left_out": [name for name, _ in data.left_out],
             "r_hat": float(fits[PROBIT]["r_hat"]),
             "bulk_ess": float(fits[PROBIT]["bulk_ess"]),
@@ -228,8 +239,11 @@ def run_study(
             "notes": list(data.notes),
             "held_out": data.held_out,
         },
-        _review(data, config, model, cross_validation, temporal, regressors),
+        _review(data, config, model, cross_validation, temporal, spread),
         model,
+        Rows()
+        if tree is None
+        else node_rows(tree, fits[PROBIT], model.arrays["coef_draws"], names, spread, config.validation.level),
     )
 
 
@@ -246,7 +260,7 @@ def _review(
     model: TravellingModel,
     cross_validation: Comparison,
     temporal: Comparison | None,
-    regressors: list[str],
+    spread: Floats,
 ) -> Review:
     """Table 1 of all cohorts; curves and subgroups of the last; drivers from the model as it is published.
 
@@ -259,7 +273,16 @@ def _review(
         table_one(groups, data.outcomes.names),
         outcome_curves(comparison, PROBIT, level, config.seed),
         subgroup_rows(comparison, PROBIT, last.cohort, last.female, level),
-        driver_rows(data.outcomes.names, regressors, model.arrays["coef"], model.arrays["coef_draws"], level),
+        driver_rows(
+            data.outcomes.names,
+            model.info["regressors"],
+            model.arrays["coef"],
+            model.arrays["coef_draws"],
+            level,
+            spread,
+            model.factors.units,
+            model.info["family"],
+        ),
         "cross-validation" if temporal is None else "held-out" if data.held_out else "temporal validation",
     )
 
@@ -285,14 +308,15 @@ def _future_cost(
     sizes = None if tree is None else np.concatenate([np.ones(tree.n_leaves), tree.sizes()])
     separation = node_separation(
         first.costs,
-        features["train"] @ coef.T,
+        regressors(features, "train", first.counts) @ coef.T,
         config.cost.criterion,
         random_state=config.seed,
         sizes=sizes,
+        level=config.cost.level,
     )
     if len(last.cohort) < 4 * FEWEST:
         return separation, None
-    risk = features["new"] @ coef[separation.best]
+    risk = regressors(features, "new", last.counts) @ coef[separation.best]
     curves = cost_curves(
         last.costs,
         risk,

@@ -19,6 +19,7 @@ from coaltree._arrays import Floats
 from coaltree.errors import InputError
 from coaltree.randomness import RandomState, as_generator
 from coaltree.regression.encoding import as_outcomes
+from coaltree.regression.families.binary import smoothed_rates
 from coaltree.regression.folds import stratified_folds
 from coaltree.regression.forest import grow_forest, log_odds
 from coaltree.regression.kernel_ridge import fit_kernel
@@ -32,7 +33,7 @@ from coaltree.regression.penalised import (
     fit_coefficients,
     penalties,
 )
-from coaltree.regression.preparation import as_weights, scale_features, smoothed_rates
+from coaltree.regression.preparation import as_weights, scale_features
 from coaltree.validation import check_array, check_choice
 
 _N_INNER_FOLDS = 5

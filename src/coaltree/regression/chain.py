@@ -24,9 +24,9 @@ import numpy as np
 
 from coaltree._arrays import Bools, Floats
 from coaltree.inference.learning import chain
-from coaltree.inference.moves.row_noise import SMALLEST_NOISE
 from coaltree.model.covariance import PooledWishart
 from coaltree.model.family import log_inverse_gamma
+from coaltree.model.noise import SMALLEST_NOISE
 from coaltree.regression.likelihood import Likelihood, penalised_mode
 from coaltree.regression.moves import coefficients
 from coaltree.regression.moves.coefficients import Gaussian, Pilot, Point, evaluate
@@ -144,7 +144,7 @@ class Chain:
         gaussian = coefficients.approximate(diagonal, pilot)
         theta = gaussian.colour(self.rng.standard_normal(mode.size)).reshape(mode.shape)
         beta = np.ascontiguousarray(theta[:, 1:])
-        unknowns = chain.first_guess(beta, prior.family, None) if n_outcomes > 1 else None
+        unknowns = chain.first_guess(beta, prior.family) if n_outcomes > 1 else None
         spread = float(np.sqrt(np.mean(beta.mean(axis=0) ** 2)))
         return Moving(
             evaluate(likelihood, theta),
@@ -329,7 +329,7 @@ class WideChain(Chain):
         frame = Frame(pilot, make_basis(pilot, widths), widths, A, self.intercept)
         theta = point.theta + frame.colour(frame.draw(self.rng)) - frame.colour(np.zeros_like(theta))
         beta = np.ascontiguousarray(theta[:, 1:])
-        unknowns = chain.first_guess(beta, self.prior.family, None) if n_outcomes > 1 else None
+        unknowns = chain.first_guess(beta, self.prior.family) if n_outcomes > 1 else None
         spread = max(float(np.sqrt(np.mean(beta.mean(axis=0) ** 2))), 1e-3)
         return Moving(
             evaluate(likelihood, theta),

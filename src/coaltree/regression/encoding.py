@@ -25,6 +25,8 @@ import numpy.typing as npt
 from coaltree._arrays import Floats
 from coaltree.errors import InputError
 from coaltree.frame import Frame, as_frame, is_mixed, listed, read_column
+from coaltree.regression.families import FAMILIES, Chosen, Families, as_families
+from coaltree.regression.families.binary import PROBIT
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -198,7 +200,26 @@ class Encoding:
 def as_outcomes(
     Y: Any, names: tuple[str, ...] | None = None, n_rows: int | None = None
 ) -> tuple[Floats, tuple[str, ...]]:
-    """Outcomes (N, P) of 0, 1 and NaN, and their names: the one check that every input passes through.
+    """Outcomes (N, P) of 0, 1 and NaN, and their names: `read_outcomes` where all are binary."""
+    array, names = read_outcomes(Y, names, n_rows)
+    check_labels(array, (PROBIT,) * array.shape[1], names)
+    return array, names
+
+
+def as_labels(
+    Y: Any, family: Chosen = "probit", names: tuple[str, ...] | None = None, n_rows: int | None = None
+) -> tuple[Floats, Families]:
+    """Outcomes (N, P), NaN where there is no label, and the family of each."""
+    array, found = read_outcomes(Y, names, n_rows)
+    families = as_families(family, array.shape[1], found)
+    check_labels(array, families, found)
+    return array, families
+
+
+def read_outcomes(
+    Y: Any, names: tuple[str, ...] | None = None, n_rows: int | None = None
+) -> tuple[Floats, tuple[str, ...]]:
+    """Outcomes (N, P) as numbers and NaN, and their names: the one way by which every input comes in.
 
     Y may be an array of numbers, dense or sparse, or a DataFrame or a mapping of columns, which may hold booleans or
     words such as yes and no; a one-dimensional Y is one outcome. The outcomes of an array are named by `names`, or
@@ -220,17 +241,28 @@ def as_outcomes(
     if n_rows is not None and len(array) != n_rows:
         raise InputError(f"Y must have one row for each of the {n_rows} rows of X, got {len(array)}.")
     names = names or tuple(str(j) for j in range(array.shape[1]))
-    wrong = ~((array == 0) | (array == 1) | np.isnan(array))
-    if wrong.any():
-        column = int(np.argmax(wrong.any(axis=0)))
-        values = np.unique(array[wrong[:, column], column])
-        many = ": counts and measurements are not modelled, make them yes or no by a threshold"
-        raise InputError(
-            f"Y must hold 0, 1 or NaN (no label), but outcome {names[column]} holds "
-            f"{', '.join(f'{value:g}' for value in values[:5])}{', …' if len(values) > 5 else ''}. Use one 0/1 column "
-            f"per outcome{many if len(values) > 1 else ''}."
-        )
+    if len(names) != array.shape[1]:
+        raise InputError(f"outcome_names must name {array.shape[1]} outcomes, got {len(names)}.")
     return array, names
+
+
+def check_labels(labels: Floats, families: Families, names: tuple[str, ...]) -> None:
+    """Raise InputError unless every label is possible in its family."""
+    for name, family, values in zip(names, families, labels.T, strict=True):
+        known = values[~np.isnan(values)]
+        wrong = np.unique(known[~family.admits(known)])
+        if not len(wrong):
+            continue
+        shown = f"{', '.join(f'{value:g}' for value in wrong[:5])}{', …' if len(wrong) > 5 else ''}"
+        others = [
+            f"`family='{other.name}'` models {other.holds}"
+            for other in FAMILIES.values()
+            if not other.binary and other.admits(known).all()
+        ]
+        what = "0, 1 or NaN (no label)" if family.binary else f"{family.holds} or NaN (no label)"
+        fix = "Use one 0/1 column per outcome" if family.binary else ""
+        fix = f"{fix}{', or ' if fix and others else ''}{', '.join(others)}" or "Correct them"
+        raise InputError(f"Y must hold {what}, but outcome {name} holds {shown}. {fix}.")
 
 
 def _labels(name: str, values: npt.NDArray[Any]) -> Floats:

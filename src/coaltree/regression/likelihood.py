@@ -1,24 +1,27 @@
 r"""The likelihood of all outcomes, its gradient and its curvature.
 
-With rows x_i = (1, features) and θ_j = (μ_j, β_j), label signs s_ij = ±1 (0 if missing) and case weights w_i or w_ij,
+With rows x_i = (1, features) and θ_j = (μ_j, β_j), η_ij = x_i θ_j, and case weights w_i or w_ij,
 
-    l(θ) = Σ_ij w_ij |s_ij| log Ψ(s_ij x_i θ_j),   ∇_j l = Σ_i w_ij s_ij λ(s_ij x_i θ_j) x_i,   λ = (log Ψ)′.
+    l(θ) = Σ_ij w_ij l_j(y_ij, η_ij),   ∇_j l = Σ_i w_ij l_j′(y_ij, η_ij) x_i,
 
-Rows are processed in blocks that fit the processor's cache: a matrix product, the link, a matrix product.
+over the labels that are there, l_j the log likelihood of outcome j's family (`families`). If that is pooled, l(θ_j) is
+a function g of the sum over rows instead, and ∇_j l gets the factor g′.
+
+Rows are processed in blocks that fit the processor's cache: a matrix product, the family's kernel, a matrix product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from coaltree._arrays import Floats
-from coaltree.regression import links
-from coaltree.regression.links import PROBIT
+from coaltree._arrays import Floats, Ints
+from coaltree.regression.families.base import Observed
 
 BLOCK = 1024
 
@@ -28,14 +31,18 @@ class Likelihood:
     """Labels given features; immutable, so that chains share it."""
 
     rows: Floats  # (N, K+1), the first column ones
-    signs: links.Signs  # (N, P): 1, −1, or 0 where the label is missing
+    observed: tuple[Observed, ...]  # all outcomes, by family
     weights: Floats  # (N,), or (N, P) where every label has its own
-    link: int = PROBIT
 
     @property
     def n_outcomes(self) -> int:
         """P."""
-        return int(self.signs.shape[1])
+        return sum(len(part.columns) for part in self.observed)
+
+    @property
+    def n_rows(self) -> int:
+        """N."""
+        return len(self.weights)
 
     @property
     def n_features(self) -> int:
@@ -62,34 +69,79 @@ class Likelihood:
 
     def _blocks(self, n_outcomes: int) -> Iterator[tuple[slice, Floats]]:
         """Blocks of rows, each with room for its η."""
-        n = len(self.signs)
+        n = self.n_rows
         buffer = np.empty((min(BLOCK, n), n_outcomes))
         for first in range(0, n, BLOCK):
             yield slice(first, first + BLOCK), buffer[: min(BLOCK, n - first)]
 
+    def _parts(self, block: slice, eta: Floats) -> Iterator[tuple[Observed, Floats, Floats]]:
+        """Families with their data, their η and their weights in a block; their changes to η are taken over."""
+        weights = self.columns[block]
+        for part in self.observed:
+            data = tuple(array[block] for array in part.data)
+            if len(self.observed) == 1:
+                yield part._replace(data=data), eta, weights
+                continue
+            own = np.ascontiguousarray(eta[:, part.columns])
+            shared = weights.shape[1] == 1
+            yield part._replace(data=data), own, weights if shared else np.ascontiguousarray(weights[:, part.columns])
+            eta[:, part.columns] = own
+
     def values_and_gradient(self, theta: Floats) -> tuple[Floats, Floats]:
         """l of each outcome (P,), and the gradient (P, K+1)."""
+        values, gradient = self._sums(theta)
+        for columns, value, factor in self._pooled(values):
+            values[columns] = value
+            gradient[columns] *= factor[:, None]
+        return values, gradient
+
+    def _sums(self, theta: Floats) -> tuple[Floats, Floats]:
+        """The same as sums over rows, before families are pooled."""
         values, gradient = np.zeros(len(theta)), np.zeros_like(theta)
-        tables = links.table(self.link)
         for block, buffer in self._blocks(len(theta)):
             eta = self.forward(block, theta, buffer)
-            links.values_and_slopes(eta, self.signs[block], self.columns[block], tables, self.link, values, eta)
+            for (family, columns, data), own, weights in self._parts(block, eta):
+                sums = values[columns]
+                family.values_and_slopes(own, data, weights, sums, own)
+                values[columns] = sums
             gradient += self.backward(block, eta)
         return values, gradient
 
     def gradient(self, theta: Floats) -> Floats:
         """Gradient alone, (P, K+1)."""
+        if self._is_pooled:
+            return self.values_and_gradient(theta)[1]
         gradient = np.zeros_like(theta)
-        tables = links.table(self.link)
         for block, buffer in self._blocks(len(theta)):
             eta = self.forward(block, theta, buffer)
-            links.slopes(eta, self.signs[block], self.columns[block], tables, self.link, eta)
+            for (family, _, data), own, weights in self._parts(block, eta):
+                family.slopes(own, data, weights, own)
             gradient += self.backward(block, eta)
         return gradient
 
+    @property
+    def _is_pooled(self) -> bool:
+        return any(part.family.pooled for part in self.observed)
+
+    def _pooled(self, sums: Floats) -> Iterator[tuple[Ints, Floats, Floats]]:
+        """The outcomes of pooled families, g and g′ at the sums over rows."""
+        for family, columns, _ in self.observed:
+            if family.pooled:
+                yield columns, *family.pool(sums[columns], self._sizes[columns])
+
+    @cached_property
+    def _sizes(self) -> Floats:
+        """Weight of the labels of each outcome of a pooled family, (P,)."""
+        sizes = np.zeros(self.n_outcomes)
+        for part in self.observed:
+            if part.family.pooled:
+                own = self.columns if self.columns.shape[1] == 1 else self.columns[:, part.columns]
+                sizes[part.columns] = part.family.size(part.data, own)
+        return sizes
+
     def predictor(self, theta: Floats) -> Floats:
         """η of all rows, (N, P)."""
-        eta = np.empty((len(self.signs), len(theta)))
+        eta = np.empty((self.n_rows, len(theta)))
         for block, _ in self._blocks(len(theta)):
             self.forward(block, theta, eta[block])
         return eta
@@ -99,15 +151,29 @@ class Likelihood:
         return np.asarray(sum(self.backward(block, values[block]) for block, _ in self._blocks(1)))
 
     def bend(self, theta: Floats) -> Floats:
-        """Minus the second derivative of l along η of each row and outcome, (N, P).
+        """Minus the second derivative of l along η of each row and outcome, (N, P); of pooled families, g′ times it.
 
-        It is λ(λ + z) for the probit and λ(1 − λ) for the logit.
+        That leaves out −g″ times the square of a gradient, which vanishes at the mode, so the rest is an approximation
+        that is never negative.
         """
-        z = self.signs * self.predictor(theta)
-        slope = links.link_slope(z, self.link)
-        bend = slope * (slope + z) if self.link == PROBIT else slope * (1.0 - slope)
-        # Far in the lower tail λ + z is a difference of near equals; the true value lies between 0 and 1.
-        return np.asarray(np.clip(bend, 0.0, 1.0) * self.columns * np.abs(self.signs))
+        eta = self.predictor(theta)
+        for (family, _, data), own, _ in self._parts(slice(0, self.n_rows), eta):
+            own[:] = family.bend(own, data)
+        bend = np.asarray(eta * self.columns)
+        if self._is_pooled:
+            for columns, _, factor in self._pooled(self._sums(theta)[0]):
+                bend[:, columns] *= factor
+        return bend
+
+    def residual_variance(self, theta: Floats) -> Floats:
+        """Variance of labels given features, (P,): its posterior mean given θ; NaN where the family has none."""
+        found = np.full(len(theta), np.nan)
+        if self._is_pooled:
+            sums = self._sums(theta)[0]
+            for family, columns, _ in self.observed:
+                if family.pooled:
+                    found[columns] = family.residual_variance(sums[columns], self._sizes[columns])
+        return found
 
     def curvature(self, theta: Floats) -> Floats:
         """Minus the Hessian, one positive semi-definite block per outcome, (P, K+1, K+1)."""
@@ -120,14 +186,20 @@ class Likelihood:
 
     def of_outcome(self, j: int) -> Likelihood:
         """The likelihood of one outcome alone, labels (N, 1)."""
-        return replace(self, signs=np.ascontiguousarray(self.signs[:, [j]]), weights=self._weights_of(j))
+        return replace(self, observed=self._observed_of(j), weights=self._weights_of(j))
+
+    def _observed_of(self, j: int) -> tuple[Observed, ...]:
+        return tuple(part.of_outcome(j) for part in self.observed if j in part.columns)
 
     def _weights_of(self, j: int) -> Floats:
         return self.weights if self.weights.ndim == 1 else np.ascontiguousarray(self.weights[:, j])
 
     def digest(self) -> list[npt.NDArray[Any]]:
         """All arrays that decide its values."""
-        return [self.rows, self.signs, self.weights]
+        return [self.rows, *self._labels(), self.weights]
+
+    def _labels(self) -> list[npt.NDArray[Any]]:
+        return [array for part in self.observed for array in (part.columns, *part.data)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +248,7 @@ class SparseLikelihood(Likelihood):
     def digest(self) -> list[npt.NDArray[Any]]:
         """All arrays that decide its values."""
         parts = [part for rows in self.blocks for part in (rows.data, rows.indices, rows.indptr)]
-        return [*parts, self.shift, self.signs, self.weights]
+        return [*parts, self.shift, *self._labels(), self.weights]
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,8 +295,7 @@ class OwnLikelihood(Likelihood):
     def of_outcome(self, j: int) -> Likelihood:
         """The likelihood of one outcome alone, labels (N, 1)."""
         one = slice(j, j + 1)
-        signs = np.ascontiguousarray(self.signs[:, one])
-        return replace(self, signs=signs, weights=self._weights_of(j), own=self.own[:, :, one])
+        return replace(self, observed=self._observed_of(j), weights=self._weights_of(j), own=self.own[:, :, one])
 
     def digest(self) -> list[npt.NDArray[Any]]:
         """All arrays that decide its values."""

@@ -14,14 +14,14 @@ import numpy.typing as npt
 from coaltree import storage
 from coaltree.errors import InputError
 from coaltree.posterior.ensemble import TreePosterior
-from coaltree.regression.fit import ProbitFit
+from coaltree.regression.families import as_families, as_setting
+from coaltree.regression.fit import RegressionFit
 from coaltree.regression.forest import Forest
 from coaltree.regression.kernel_ridge import Kernel
-from coaltree.regression.links import LINKS
 from coaltree.regression.penalised import Ridge
 from coaltree.regression.stacking import MODELS, Stack
 from coaltree.tree import Tree
-from coaltree.validation import check_choice, check_part
+from coaltree.validation import check_part
 
 KIND = "coaltree.CoalescentProbit"
 
@@ -29,11 +29,12 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 _POSTERIOR = ("children", "times", "weights", "log_joint", "ess_per_step")
 _DRAWS = ("coef_draws", "intercept_draws", "node_weights")
+_UNITS = ("units", "residual_sd")
 
 
-def pack_fit(fit: ProbitFit) -> tuple[Arrays, dict[str, Any]]:
+def pack_fit(fit: RegressionFit) -> tuple[Arrays, dict[str, Any]]:
     """Arrays and JSON values from which a fit can be rebuilt."""
-    arrays: Arrays = {name: getattr(fit, name) for name in _DRAWS}
+    arrays: Arrays = {name: getattr(fit, name) for name in (*_DRAWS, *_UNITS)}
     full = fit.info.get("covariance") != "diagonal"
     arrays["covariance"] = fit.covariance if full else np.diag(fit.covariance)
     arrays |= {f"trace/{name}": values for name, values in fit.trace.items()}
@@ -46,10 +47,11 @@ def pack_fit(fit: ProbitFit) -> tuple[Arrays, dict[str, Any]]:
             arrays[f"diagnostics/{name}"] = value
         else:
             plain[name] = value
-    return arrays, {"diagnostics": plain, "link": fit.link, "outcome_names": fit.outcome_names, "info": fit.info}
+    family = as_setting(fit.families)
+    return arrays, {"diagnostics": plain, "family": family, "outcome_names": fit.outcome_names, "info": fit.info}
 
 
-def unpack_fit(arrays: Mapping[str, Any], texts: Mapping[str, Any]) -> ProbitFit:
+def unpack_fit(arrays: Mapping[str, Any], texts: Mapping[str, Any]) -> RegressionFit:
     """Rebuild a fit."""
     names = None if texts["outcome_names"] is None else tuple(texts["outcome_names"])
     tree = posterior = None
@@ -61,15 +63,18 @@ def unpack_fit(arrays: Mapping[str, Any], texts: Mapping[str, Any]) -> ProbitFit
             names=names,
             info=texts["info"],
         )
-    covariance = arrays["covariance"]
-    fit = ProbitFit(
+    covariance, n_outcomes = arrays["covariance"], arrays["coef_draws"].shape[2]
+    # Versions before 0.3 had binary outcomes alone, and wrote their link.
+    binary = {"units": np.repeat([[0.0], [1.0]], n_outcomes, axis=1), "residual_sd": np.full(n_outcomes, np.nan)}
+    fit = RegressionFit(
         **{name: arrays[name] for name in _DRAWS},
         tree=tree,
         posterior=posterior,
         covariance=covariance if covariance.ndim == 2 else np.diag(covariance),
         trace=_under("trace/", arrays),
         diagnostics={**texts["diagnostics"], **_under("diagnostics/", arrays)},
-        link=texts["link"],
+        families=as_families(texts["family"] if "family" in texts else texts["link"], n_outcomes),
+        **{name: arrays.get(name, binary[name]) for name in _UNITS},
         outcome_names=names,
         info=texts["info"],
     )
@@ -77,7 +82,7 @@ def unpack_fit(arrays: Mapping[str, Any], texts: Mapping[str, Any]) -> ProbitFit
     return fit
 
 
-def _check_fit(fit: ProbitFit) -> None:
+def _check_fit(fit: RegressionFit) -> None:
     """Raise ValueError unless the parts belong together."""
     n_chains, n_draws, n_outcomes, n_features = check_part(fit.coef_draws, "coef_draws", (None,) * 4).shape
     if 0 in (n_chains, n_draws, n_outcomes):
@@ -90,7 +95,10 @@ def _check_fit(fit: ProbitFit) -> None:
     for name in ("r_hat", "bulk_ess"):
         if not isinstance(fit.diagnostics[name], int | float):
             raise InputError(f"{name} must be a number, got {fit.diagnostics[name]!r}.")
-    check_choice(fit.link, "link", LINKS)
+    check_part(fit.units, "units", (2, n_outcomes))
+    check_part(fit.residual_sd, "residual_sd", (n_outcomes,), finite=False)
+    if not (fit.units[1] > 0.0).all():
+        raise InputError("widths of outcomes must be positive.")
     trees = () if fit.tree is None or fit.posterior is None else (fit.tree, fit.posterior)
     if any(each.n_leaves != n_outcomes for each in trees):
         raise InputError(f"tree and posterior must have {n_outcomes} leaves, one per outcome.")
@@ -181,7 +189,9 @@ def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
 
 
-def write_model(path: str | os.PathLike[str], fit: ProbitFit, stack: Stack | None, settings: dict[str, Any]) -> None:
+def write_model(
+    path: str | os.PathLike[str], fit: RegressionFit, stack: Stack | None, settings: dict[str, Any]
+) -> None:
     """Write a model atomically; `settings` are JSON values of the estimator."""
     arrays, texts = pack_fit(fit)
     arrays = {f"linear/{name}": values for name, values in arrays.items()}
@@ -192,7 +202,7 @@ def write_model(path: str | os.PathLike[str], fit: ProbitFit, stack: Stack | Non
     storage.write(path, arrays, header, KIND)
 
 
-def read_model(path: str | os.PathLike[str]) -> tuple[ProbitFit, Stack | None, dict[str, Any]]:
+def read_model(path: str | os.PathLike[str]) -> tuple[RegressionFit, Stack | None, dict[str, Any]]:
     """Read what `write_model` wrote; ValueError if the file is truncated, altered or not a model."""
     contents = storage.read(path, KIND)
     with storage.decoding(path, "regression"):

@@ -18,6 +18,7 @@ is chosen by held-out loss.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -207,9 +208,9 @@ class Ridge:
         return np.asarray(X @ self.coef.T + self.intercept)
 
 
-def ridge_path(X: Floats, Y: Floats, weights: Floats, rates: Floats) -> list[Ridge]:
+def ridge_path(X: Floats, Y: Floats, weights: Floats, rates: Floats, powers: Sequence[float] = POWERS) -> list[Ridge]:
     """One model per scaling and penalty, the strongest penalty first."""
-    return [model for power in POWERS for model in _path(X, Y, weights, rates, power)]
+    return [model for power in powers for model in _path(X, Y, weights, rates, power)]
 
 
 def _path(X: Floats, Y: Floats, weights: Floats, rates: Floats, power: float) -> list[Ridge]:
@@ -262,20 +263,23 @@ def _path(X: Floats, Y: Floats, weights: Floats, rates: Floats, power: float) ->
     return path
 
 
-def crossfit_ridge(X: Floats, Y: Floats, weights: Floats, rates: Floats, folds: Ints) -> tuple[Ridge, Floats]:
+def crossfit_ridge(
+    X: Floats, Y: Floats, weights: Floats, rates: Floats, folds: Ints, powers: Sequence[float] = POWERS
+) -> tuple[Ridge, Floats]:
     """Choose every outcome's penalty by held-out loss; return the model and the held-out logits.
 
-    Weights are of rows (N,) or of labels (N, P).
+    Weights are of rows (N,) or of labels (N, P). Features are divided by their deviation to each of the `powers`: with
+    0 alone they keep their units.
     """
-    held = np.empty((len(POWERS) * len(VARIANCES), *Y.shape))
+    held = np.empty((len(powers) * len(VARIANCES), *Y.shape))
     for fold in range(int(folds.max()) + 1):
         out = folds == fold
-        for k, model in enumerate(ridge_path(X[~out], Y[~out], weights[~out], rates)):
+        for k, model in enumerate(ridge_path(X[~out], Y[~out], weights[~out], rates, powers)):
             held[k, out] = model.logits(X[out])
     labels = np.where(np.isnan(Y), 0.0, 2.0 * Y - 1.0)
     loss = (np.logaddexp(0.0, -labels * held) * np.abs(labels) * as_columns(weights)).sum(axis=1)
     best = np.argmin(loss, axis=0)
-    path, outcomes = ridge_path(X, Y, weights, rates), np.arange(Y.shape[1])
+    path, outcomes = ridge_path(X, Y, weights, rates, powers), np.arange(Y.shape[1])
     intercept = np.array([path[k].intercept[j] for j, k in enumerate(best)])
     coef = np.array([path[k].coef[j] for j, k in enumerate(best)])
     return Ridge(intercept, coef), np.moveaxis(held, 0, 2)[:, outcomes, best]

@@ -1,16 +1,18 @@
-"""User input, checked and converted to the form the chains need: centred, scaled features and signed labels."""
+"""User input, checked and converted to the form the chains need: centred, scaled features, labels by family."""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from coaltree._arrays import Bools, Floats
 from coaltree.errors import InputError
-from coaltree.regression.encoding import as_outcomes
+from coaltree.regression.encoding import as_labels
+from coaltree.regression.families import Chosen, Families, grouped
+from coaltree.regression.families.base import Observed, Scale
 from coaltree.regression.likelihood import BLOCK, Likelihood, SparseLikelihood, as_columns, row_weights
 
 # With a full Φ every iteration factorises a matrix of up to this size; a larger one would take seconds.
@@ -49,13 +51,39 @@ class Scaling:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Everything `fit_probit` needs from its input."""
+    """Everything `fit_regression` needs from its input."""
 
     likelihood: Likelihood
     scaling: Scaling
-    fitted: Bools  # (P,), outcomes with both classes
-    rates: Floats  # (P,), smoothed share of ones
+    families: Families  # of the P outcomes
+    scale: Scale  # of the outcomes
     wide: bool  # whether every feature has its own width, or all have a full covariance
+
+    @property
+    def units(self) -> Floats:
+        """Centre and width of the outcomes, (2, P): 0 and 1 but of continuous ones."""
+        own = [family.continuous for family in self.families]
+        return np.where(own, [self.scale.centre, self.scale.width], [[0.0], [1.0]])
+
+    def residual_sd(self, theta: Floats) -> Floats:
+        """Standard deviation of continuous outcomes given features, (P,), from draws (C, S, P, ·); NaN for others."""
+        own = np.array([family.pooled for family in self.families])
+        if not own.any():
+            return np.full(len(own), np.nan)
+        draws = theta.reshape(-1, *theta.shape[2:]).astype(np.float64)
+        variance = np.mean([self.likelihood.residual_variance(draw) for draw in draws], axis=0)
+        return np.where(self.scale.fitted, np.sqrt(variance) * self.scale.width, np.where(own, 0.0, np.nan))
+
+    def undo(self, theta: Floats) -> tuple[Floats, Floats]:
+        """Intercepts (…, P) and coefficients (…, P, K) in the units of features and outcomes, from θ (…, P, ·)."""
+        intercept, coef = self.scaling.undo(theta)
+        fitted, constant, centre, width = self.scale
+        coef *= width[:, None]
+        intercept *= width
+        intercept += centre
+        coef[..., ~fitted, :] = 0.0
+        intercept[..., ~fitted] = constant[~fitted]
+        return intercept, coef
 
 
 def dense(table: Any) -> Any:
@@ -104,10 +132,58 @@ def as_weights(sample_weight: Any, shape: tuple[int, ...]) -> Floats:
     return weights
 
 
-def smoothed_rates(labels: Floats, weights: Floats) -> Floats:
-    """Weighted share of ones of each outcome, (P,), with half a one and half a zero more."""
-    known = np.where(np.isnan(labels), 0.0, as_columns(weights))
-    return np.asarray((np.nansum(known * labels, axis=0) + 0.5) / (known.sum(axis=0) + 1.0))
+def as_widths(widths: Any, n_columns: int) -> Floats:
+    """Return relative widths of features, (K,)."""
+    found = np.asarray(widths, dtype=np.float64)
+    if found.shape != (n_columns,) or not np.isfinite(found).all() or not (found > 0).all():
+        raise InputError(f"widths must be {n_columns} positive numbers, one per column of X.")
+    return found
+
+
+def as_exposure(
+    exposure: Any, labels: Floats, families: Families, names: tuple[str, ...] | None = None
+) -> tuple[Floats, Floats]:
+    """Return times at risk (N, P), by default ones, and the labels without those that have no time at risk."""
+    if exposure is None:
+        return np.ones(labels.shape), labels
+    timed = np.array([family.with_exposure for family in families])
+    if not timed.any():
+        raise InputError('exposure is the time at risk of counts and needs family="poisson". Leave it out.')
+    given = np.ascontiguousarray(exposure, dtype=np.float64)
+    if given.shape not in ((len(labels),), labels.shape):
+        raise InputError(
+            f"exposure must be one number per row of X ({len(labels)}) or per label {labels.shape}, got shape "
+            f"{given.shape}."
+        )
+    times = np.broadcast_to(given.reshape(len(labels), -1), labels.shape)
+    known = ~np.isnan(labels) & timed
+    wrong = known & ~(np.isfinite(times) & (times >= 0.0))
+    if wrong.any():
+        raise InputError("exposure must be finite and not negative wherever there is a label.")
+    impossible = (known & (times == 0.0) & (labels > 0.0)).any(axis=0)
+    if impossible.any():
+        j = int(np.argmax(impossible))
+        raise InputError(
+            f"exposure must be positive where events were counted, but outcome {names[j] if names else j} has events "
+            "in no time at risk."
+        )
+    return np.where(known, times, 1.0), np.where(known & (times == 0.0), np.nan, labels)
+
+
+def observe(
+    labels: Floats, exposure: Floats, weights: Floats, families: Families
+) -> tuple[tuple[Observed, ...], Scale]:
+    """Labels (N, P) as the kernels take them, and the scale of the outcomes."""
+    n_outcomes, columns = labels.shape[1], as_columns(weights)
+    scale = Scale(np.zeros(n_outcomes, dtype=bool), *(np.zeros(n_outcomes) for _ in range(3)))
+    observed = []
+    for family, own in grouped(families):
+        parts = labels[:, own], exposure[:, own]
+        found = family.scale(*parts, columns if columns.shape[1] == 1 else columns[:, own])
+        for whole, part in zip(scale, found, strict=True):
+            whole[own] = part
+        observed.append(Observed(family, own, tuple(map(np.ascontiguousarray, family.observe(*parts, found)))))
+    return tuple(observed), scale
 
 
 def scale_features(X: Any, weights: Floats) -> Scaling:
@@ -131,51 +207,46 @@ def choose_wide(n_features: int, n_outcomes: int) -> bool:
     return n_features > MOST_FULL or n_outcomes * (n_features + 1) > LARGEST_FULL
 
 
-def sparse_likelihood(X: Any, scaling: Scaling, signs: Any, weights: Floats, link: int) -> SparseLikelihood:
+def sparse_likelihood(X: Any, scaling: Scaling, observed: tuple[Observed, ...], weights: Floats) -> SparseLikelihood:
     """Scale the columns that vary, without centring them, and cut the rows into blocks."""
     varying = scaling.varying
     scaled = X[:, np.flatnonzero(varying)].multiply(1.0 / scaling.width[varying]).tocsr()
     blocks = tuple(scaled[first : first + BLOCK] for first in range(0, X.shape[0], BLOCK))
     shift = scaling.centre[varying] / scaling.width[varying]
-    return SparseLikelihood(np.ones((X.shape[0], 1)), signs, weights, link, blocks, shift)
+    return SparseLikelihood(np.ones((X.shape[0], 1)), observed, weights, blocks, shift)
 
 
 def prepare(
-    X: Any, Y: Any, sample_weight: Any, link: int, names: tuple[str, ...] | None, wide: bool | None = None
+    X: Any,
+    Y: Any,
+    sample_weight: Any = None,
+    exposure: Any = None,
+    family: Chosen = "probit",
+    names: tuple[str, ...] | None = None,
+    wide: bool | None = None,
+    widths: Any = None,
 ) -> Prepared:
-    """Check everything, set aside outcomes with a single class, and build the likelihood."""
-    features, labels = as_features(X), as_outcomes(Y, names)[0]
+    """Check everything, set aside outcomes that have nothing to explain, and build the likelihood."""
+    features, (labels, families) = as_features(X), as_labels(Y, family, names)
     if features.shape[0] != len(labels):
         raise InputError(f"X and Y must have as many rows: {features.shape[0]} and {len(labels)}.")
     weights = as_weights(sample_weight, labels.shape)
+    times, labels = as_exposure(exposure, labels, families, names)
     labels = np.where(as_columns(weights) > 0, labels, np.nan)
     counted = row_weights(weights) > 0
-    features, labels, weights = features[counted], labels[counted], weights[counted]
-    present = ~np.isnan(labels)
-    ones, zeros = (labels == 1).sum(axis=0), (labels == 0).sum(axis=0)
-    fitted = (ones > 0) & (zeros > 0)
-    if not fitted.any():
-        raise InputError(
-            "Y has no outcome with both classes, so there is nothing to fit: every column is all 0, all 1 or missing."
-        )
-    rates = smoothed_rates(labels, weights)
-    if not fitted.all():
-        alone = [names[j] if names else str(j) for j in np.flatnonzero(~fitted)]
-        warnings.warn(
-            f"{len(alone)} outcome(s) have a single class and are predicted by their smoothed rate: "
-            f"{', '.join(alone[:10])}{', …' if len(alone) > 10 else ''}.",
-            UserWarning,
-            stacklevel=3,
-        )
-    signs = np.where(present & fitted, np.where(labels == 1, 1, -1), 0).astype(np.int8)
+    features, labels, weights, times = features[counted], labels[counted], weights[counted], times[counted]
+    observed, scale = observe(labels, times, weights, families)
+    _check_fitted(scale.fitted, families, names)
     if wide is None:
         wide = choose_wide(features.shape[1], labels.shape[1])
     features = features if wide else dense(features)
     scaling = scale_features(features, row_weights(weights))
     if not scaling.varying.any():
         raise InputError("X must have a column that varies: every one is constant.")
+    if widths is not None:
+        scaling = replace(scaling, width=scaling.width / as_widths(widths, scaling.n_columns))
     if wide and hasattr(features, "tocsr"):
-        return Prepared(sparse_likelihood(features, scaling, signs, weights, link), scaling, fitted, rates, wide)
+        return Prepared(sparse_likelihood(features, scaling, observed, weights), scaling, families, scale, wide)
     rows = scaling.apply(features)
     size = rows.shape[1] * labels.shape[1]
     if size > LARGEST and not wide:
@@ -185,4 +256,26 @@ def prepare(
             UserWarning,
             stacklevel=3,
         )
-    return Prepared(Likelihood(rows, signs, weights, link), scaling, fitted, rates, wide)
+    return Prepared(Likelihood(rows, observed, weights), scaling, families, scale, wide)
+
+
+def _check_fitted(fitted: Bools, families: Families, names: tuple[str, ...] | None) -> None:
+    """Name the outcomes that have nothing to explain."""
+    if fitted.all():
+        return
+    for family, own in grouped(families):
+        alone = [names[j] if names else str(j) for j in own[~fitted[own]]]
+        if not fitted.any():
+            raise InputError(
+                "Y has no outcome with both classes, so there is nothing to fit: every column is all 0, all 1 or "
+                "missing."
+                if all(each.binary for each in families)
+                else f"Y has no outcome that can be fitted: each has {family.lacks} or is missing."
+            )
+        if alone:
+            warnings.warn(
+                f"{len(alone)} outcome(s) have {family.lacks} and are predicted by their {family.instead}: "
+                f"{', '.join(alone[:10])}{', …' if len(alone) > 10 else ''}.",
+                UserWarning,
+                stacklevel=4,
+            )

@@ -61,7 +61,8 @@ def run_chains(
 
 def fingerprint(likelihood: Likelihood, prior: Prior, settings: Any, n_chains: int, seed: Any) -> str:
     """Identify a run by everything that determines what the chains draw."""
-    return storage.fingerprint(*likelihood.digest(), likelihood.link, prior, tuple(settings), n_chains, seed)
+    families = [part.family.name for part in likelihood.observed]
+    return storage.fingerprint(*likelihood.digest(), families, prior, tuple(settings), n_chains, seed)
 
 
 def write_checkpoint(path: str | os.PathLike[str], chains: list[Chain], key: str) -> None:

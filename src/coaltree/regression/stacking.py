@@ -25,16 +25,18 @@ from scipy.special import logit, logsumexp
 
 from coaltree._arrays import Floats, Ints
 from coaltree.randomness import as_generator
-from coaltree.regression import links
-from coaltree.regression.fit import N_PREDICTIVE, Options, ProbitFit, fit_prepared
+from coaltree.regression.families.base import Observed, Scale
+from coaltree.regression.families.binary import LOGIT, as_signs, smoothed_rates
+from coaltree.regression.fit import N_PREDICTIVE, Options, RegressionFit, fit_prepared
 from coaltree.regression.folds import stratified_folds
 from coaltree.regression.forest import Forest, grow_forest, log_odds
 from coaltree.regression.kernel_ridge import Kernel, fit_kernel
 from coaltree.regression.likelihood import OwnLikelihood, as_columns, row_weights
+from coaltree.regression.links import Signs, log_link
 from coaltree.regression.penalised import Ridge, crossfit_ridge
-from coaltree.regression.preparation import Prepared, Scaling, smoothed_rates
+from coaltree.regression.preparation import Prepared, Scaling
 
-Fit = Callable[[Any, Floats, Floats], ProbitFit]
+Fit = Callable[[Any, Floats, Floats], RegressionFit]
 
 MODELS = ("forest", "ridge", "kernel", "linear")
 N_FOLDS = 5
@@ -49,7 +51,7 @@ FURTHEST = 8.0
 class Stack:
     """The models, how their log odds become columns, and the coalescent probit on these."""
 
-    fit: ProbitFit  # K = S + C coefficients: components first, then one per model
+    fit: RegressionFit  # K = S + C coefficients: components first, then one per model
     forest: Forest
     ridge: Ridge
     kernel: Kernel
@@ -72,7 +74,7 @@ class Stack:
             share = np.where(stack > rate, (linear - rate) / (stack - rate), np.nan)
         return np.asarray(np.clip(share, 0.0, 1.0))
 
-    def predict(self, X: Any, linear: ProbitFit, node_weights: Floats | None, return_std: bool) -> Any:
+    def predict(self, X: Any, linear: RegressionFit, node_weights: Floats | None, return_std: bool) -> Any:
         """Posterior mean probabilities (N, P), or those of nodes with the given weights; with deviations if wanted."""
         probability = linear.predict_proba(X)
         learned = [model.logits(X) for model in (self.forest, self.ridge, self.kernel)]
@@ -81,7 +83,7 @@ class Stack:
         coef = self.fit.coef_draws.reshape(-1, *self.fit.coef_draws.shape[2:])
         intercept = self.fit.intercept_draws.reshape(len(coef), -1)
         drawn = np.linspace(0, len(coef) - 1, min(len(coef), N_PREDICTIVE)).round().astype(int)
-        rest = links.quantile(probability, links.LINKS[self.fit.link])  # outcomes with one class are unchanged
+        rest = LOGIT.predictor(probability)  # outcomes with one class are unchanged
         n_models = probability.shape[1] if node_weights is None else len(node_weights)
         total, squares = np.zeros((len(probability), n_models)), np.zeros((len(probability), n_models))
         for s in drawn:
@@ -89,7 +91,7 @@ class Stack:
             eta[:, self.kept] = _predictor(shared, own, coef[s], intercept[s])
             if node_weights is not None:
                 eta = eta @ node_weights.T
-            p = links.probability(eta, links.LINKS[self.fit.link])
+            p = LOGIT.mean(eta)
             total += p
             squares += p**2
         mean = total / len(drawn)
@@ -128,12 +130,10 @@ def learn_stack(
 
     `fit_linear(X, Y, weights)` fits the linear model to a part of the rows.
     """
-    rng, options = as_generator(random_state), options._replace(link="logit")
-    known = ~np.isnan(Y)
+    rng = as_generator(random_state)
     ones, zeros = (Y == 1).sum(axis=0), (Y == 0).sum(axis=0)
     kept = np.flatnonzero((ones > 0) & (zeros > 0))
     n_outcomes, Y = Y.shape[1], np.ascontiguousarray(Y[:, kept])
-    known = known[:, kept]
     weights = weights if weights.ndim == 1 else np.ascontiguousarray(weights[:, kept])
     cases, rates = row_weights(weights), smoothed_rates(Y, weights)
     folds = stratified_folds(Y, min(N_FOLDS, len(Y)), rng)
@@ -153,12 +153,14 @@ def learn_stack(
     loadings = _principal(_side_by_side(own / scale[:, None, None]), min(MOST_COMPONENTS, len(kept) - 1))
     shared, own = stacked_columns(models, centre, scale, loadings)
 
-    signs = np.where(known, np.where(Y == 1, 1, -1), 0).astype(np.int8)
+    signs, every = as_signs(Y), np.arange(len(kept))
     rows = np.hstack([np.ones((len(Y), 1)), shared])
-    likelihood = OwnLikelihood(rows, signs, weights, links.LINKS[options.link], own)
+    likelihood = OwnLikelihood(rows, (Observed(LOGIT, every, (signs,)),), weights, own)
     n_columns = likelihood.n_features
     plain = Scaling(np.zeros(n_columns), np.ones(n_columns), n_columns)
-    prepared = Prepared(likelihood, plain, np.ones(len(kept), dtype=bool), rates, wide=True)
+    zeros = np.zeros(len(kept))
+    units = Scale(fitted=every >= 0, constant=zeros, centre=zeros, width=np.ones(len(kept)))
+    prepared = Prepared(likelihood, plain, (LOGIT,) * len(kept), units, wide=True)
     fit = fit_prepared(prepared, options, None, None, n_jobs, rng)
     found = {"rates": np.broadcast_to(logit(rates), Y.shape), **dict(zip(MODELS, models, strict=True))}
     inside = {name: _density(Y, odds, weights) for name, odds in found.items()}
@@ -187,7 +189,7 @@ def _density(Y: Floats, odds: Floats, weights: Floats) -> Floats:
     return np.asarray(-(np.logaddexp(0.0, -signs * odds) * np.abs(signs) * as_columns(weights)).sum(axis=0))
 
 
-def _left_out(fit: ProbitFit, shared: Floats, own: Floats, signs: links.Signs, weights: Floats) -> Floats:
+def _left_out(fit: RegressionFit, shared: Floats, own: Floats, signs: Signs, weights: Floats) -> Floats:
     """Leave-one-out log density of each outcome, (P,), by importance sampling over draws (Gelfand 1996).
 
     The features of a row come from models that have not seen it, so they carry no information on its labels.
@@ -195,9 +197,7 @@ def _left_out(fit: ProbitFit, shared: Floats, own: Floats, signs: links.Signs, w
     coef = fit.coef_draws.reshape(-1, *fit.coef_draws.shape[2:])
     intercept = fit.intercept_draws.reshape(len(coef), -1)
     drawn = np.linspace(0, len(coef) - 1, min(len(coef), N_PREDICTIVE)).round().astype(int)
-    values = np.stack(
-        [links.log_link(signs * _predictor(shared, own, coef[s], intercept[s]), links.LINKS[fit.link]) for s in drawn]
-    )
+    values = np.stack([log_link(signs * _predictor(shared, own, coef[s], intercept[s]), LOGIT.link) for s in drawn])
     # Weights 1/p, truncated at the root of their number times their mean (Ionides 2008).
     log_w = -values
     log_w = np.minimum(log_w, logsumexp(log_w, axis=0) - 0.5 * np.log(len(drawn)))

@@ -9,8 +9,9 @@ from coaltree.records.bundle import EXTERNAL, Application
 from coaltree.records.config import PROBIT
 from coaltree.records.review import WHY_WITHHELD, calibration_rows, summary_rows, withheld
 from coaltree.report.blocks import facts, note, table, text
+from coaltree.report.methods import leaving_text, window_text
 from coaltree.report.page import Page
-from coaltree.report.records import CARD_LIMITS, leaving_text, model_card, window_text
+from coaltree.report.records import CARD_LIMITS, model_card
 from coaltree.report.review import (
     CALIBRATION,
     draw_review,

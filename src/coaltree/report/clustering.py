@@ -81,7 +81,7 @@ class ClusteringResult:
         How that number was chosen, as a sentence.
     trace : mapping from name to array (n_chains, m, …)
         Draws of the learned quantities, warm-up included.
-    burn_in : int
+    warmup : int
         Draws of each chain that were dropped.
     parameters : mapping
         Everything that determines the result.
@@ -116,7 +116,7 @@ class ClusteringResult:
     n_clusters: int
     chosen_by: str
     trace: Mapping[str, Floats]
-    burn_in: int
+    warmup: int
     parameters: Mapping[str, object]
     command: str
     scores: Mapping[int, float] = field(default_factory=dict)
@@ -350,7 +350,7 @@ def fit_blocks(compared: Mapping[str, Compared] | None, surprise: Floats | None,
 
 def _diagnostic_blocks(result: ClusteringResult) -> list[Block]:
     posterior, told = result.posterior, result.convergence
-    kept = {name: np.asarray(values)[:, result.burn_in :] for name, values in result.trace.items()}
+    kept = {name: np.asarray(values)[:, result.warmup :] for name, values in result.trace.items()}
     rows = [row for name, values in kept.items() for row in _trace_rows(name, values)]
     numbers: dict[str, object] = {"trees in the posterior": len(posterior)}
     if told is not None:
@@ -376,13 +376,14 @@ def _diagnostic_blocks(result: ClusteringResult) -> list[Block]:
     if told is not None:
         blocks.append(
             text(
-                f"{RULE} Expected overlaps are means over draws: another seed moves them by about their Monte Carlo "
-                "error, which `linkage.csv` and `tree.nex` give for every branch.",
+                f"{RULE} Judged are {', '.join(each.replace('_', ' ') for each in told.r_hat)} and the tree; single "
+                "entries of a covariance may move more slowly. Expected overlaps are means over draws: another seed "
+                "moves them by about their Monte Carlo error, which linkage.csv and tree.nex give for every branch.",
             )
         )
     if rows:
         blocks.append(table(rows, caption="What was learned besides the tree: draws after warm-up", stacked=True))
-        blocks.append(traces(result.trace, result.burn_in))
+        blocks.append(traces(result.trace, result.warmup))
     if result.tree.n_leaves <= _MOST_OVERLAID:
         blocks.append(_overlay(result))
     return blocks

@@ -5,14 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coaltree._version import __version__
 from coaltree.records.bundle import TravellingModel
-from coaltree.records.censoring import MOST, MOST_GROUPS
-from coaltree.records.cohort import CohortRule
-from coaltree.records.config import PROBIT, FeatureConfig, StudyConfig
-from coaltree.records.factors import TRANSFORMERS
-from coaltree.records.features import ALL_TIME
-from coaltree.records.privacy import FEWEST, shown_count
+from coaltree.records.config import FACTORS_ALONE, PROBIT, RIDGE_ALL
+from coaltree.records.privacy import shown_count
 from coaltree.records.review import (
     WHY_WITHHELD,
     Review,
@@ -25,8 +20,9 @@ from coaltree.records.review import (
     withheld,
 )
 from coaltree.records.study import StudyResult
-from coaltree.regression.baselines import ROW_WEIGHTED
 from coaltree.report.blocks import facts, figure, note, table, text
+from coaltree.report.drivers import between, node_blocks
+from coaltree.report.methods import method_name, methods_text, window_text
 from coaltree.report.page import Page
 from coaltree.report.review import (
     CALIBRATION,
@@ -41,205 +37,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-NAMES = {
-    PROBIT: "coalescent probit",
-    "ml_probit": "maximum likelihood (probit)",
-    "ml_logit": "maximum likelihood (logit)",
-    "ridge": "ridge",
-    "lasso": "lasso",
-    "elastic_net": "elastic net",
-    "random_forest": "random forest",
-}
-
-
-def method_name(method: str) -> str:
-    """Return the name by which readers know a method."""
-    return NAMES.get(method, method)
-
-
-def window_text(rule: CohortRule) -> str:
-    """Return the two windows in words."""
-    first, last = rule.lookback
-    begin, end = rule.horizon
-    return (
-        f"Features are counted from day {first} to day {last}, and outcomes and costs from day {begin} to day {end}, "
-        "both ends included, where day 0 is the calendar day of the threshold."
-    )
-
-
-def methods_text(result: StudyResult) -> list[str]:
-    """Return the methods in full, as paragraphs."""
-    study, rule = result.config, result.config.cohort
-    prior = {
-        "mask": "If an outcome had happened before the horizon, its label is undefined and not used.",
-        "remove": "Subjects who had had any of the outcomes before the horizon are removed.",
-        "keep": "Outcomes count whether or not they had happened before.",
-    }[rule.prior_outcome]
-    inclusion = result.facts["inclusion"] if study.outcomes.inclusion else None
-    within = "at any time" if rule.inclusion_days is None else f"within {rule.inclusion_days} days"
-    cohort = [
-        f"Thresholds: {', '.join(result.facts['thresholds'])}. {window_text(rule)}",
-        "Subjects must be born by day 0 and under observation on it: within one period from OBSERVATION_START to "
-        "OBSERVATION_END, periods that touch being one. In data without any OBSERVATION_START subjects are taken to be "
-        + {"always": "always observed until they leave. ", "first_event": "observed from their first event on. "}[
-            rule.without_periods
-        ]
-        + "Observation ends with that period, with death, or with the data, whichever is first; events after that day "
-        "are ignored, events on it count. "
-        + (
-            "The data end with the last event; dates after the day of the study, and the last events of at most one "
-            "subject in a hundred if they come more than a year after everybody else's, do not count as such, unless "
-            "most subjects have events after the day of the study alone: such dates have been shifted. "
-            if rule.data_end is None
-            else f"The data end on {rule.data_end}. "
-        )
-        + f"Minimum history: {rule.min_history_days} days. Minimum follow-up: {rule.min_follow_up_days} days, or until "
-        "death.",
-        (
-            f"Subjects must have one of these codes {within} before the threshold: {inclusion}."
-            if inclusion
-            else "No codes were required for inclusion."
-        ),
-    ]
-    labels = (
-        "An outcome has happened (1) if one of its codes is dated in the horizon; otherwise the label is undefined if "
-        f"observation ended before the horizon did, and else 0. {prior} Outcomes with fewer than "
-        f"{study.outcomes.min_events} events among training subjects are left out."
-    )
-    leaving = (
-        "Labels were given; subjects without one are left out, whatever the reason."
-        if study.outcomes.labels is not None
-        else f"{leaving_text(rule, study.outcomes.censoring)}{_row_weighted(study)}"
-    )
-    excluded = f", without codes that begin with {', '.join(study.features.exclude)}" if study.features.exclude else ""
-    features = (
-        f"Codes were counted by subject in one spelling{excluded}{_windows(study.features)}. Columns with at least "
-        f"{study.features.min_subjects} training subjects were used ({result.facts['n_codes']} columns); the square "
-        f"roots of their counts were {_reduction(study.features)} and standardised.{_beside(study.features)} In every "
-        "fold factors were fitted to the training subjects alone and applied to the others."
-    )
-    model = (
-        f"The coalescent probit ran {study.model.n_chains} chain(s) of {study.model.n_iter} iterations, the first "
-        f"{study.model.burn_in} dropped (final fit: R-hat {result.facts['r_hat']:.3f}, effective sample size "
-        f"{result.facts['bulk_ess']:.0f}). Baselines: {', '.join(map(method_name, study.model.baselines)) or 'none'}."
-    )
-    validation = (
-        f"{study.validation.n_folds}-fold cross-validation on the "
-        f"{'training cohort' if result.temporal is None else 'first threshold'}, folds stratified over all outcomes; "
-        + (
-            "validation by fitting to the whole first cohort and predicting the subjects that the data set holds out. "
-            if result.facts.get("held_out")
-            else "temporal validation by fitting to the whole first cohort and predicting the second, whose subjects "
-            "may overlap with the first and whose horizons begin after the first's have ended. "
-            if result.temporal is not None and study.validation.overlap == "refuse"
-            else "temporal validation by fitting to the whole first cohort and predicting the second, whose subjects "
-            "and horizons may overlap with the first's. "
-            if result.temporal is not None
-            else "no temporal validation. "
-        )
-        + "Areas under the ROC curve are of the linear predictor, within folds; outcomes of one class have none. "
-        f"Intervals ({study.validation.level:.0%}) and differences are from {study.validation.n_resamples} bootstrap "
-        "resamples of subjects, the same for all methods."
-    )
-    paragraphs = [*cohort, labels, leaving, features, model, validation]
-    if result.separation is not None:
-        source = {
-            "prices": "the price of each billed code; codes without a price cost nothing",
-            "observed": "the payments that events carry",
-        }[study.cost.source]
-        criterion = {
-            "rank": "Spearman's correlation of risk with cost over the horizon, subjects who left weighted out by the "
-            "inverse probability of staying; of the nodes within one standard error of the highest, the one with most "
-            "outcomes",
-            "gap": "the difference in mean cost between the quarters with the highest and the lowest risk",
-        }[study.cost.criterion]
-        paragraphs.append(
-            f"Cost is {source}. The node of the tree was chosen in the training cohort by {criterion}. Mean cumulative "
-            "cost of quarters of risk weights each day's cost by the inverse of the Kaplan–Meier probability, within "
-            "the quarter, of still being observed (Bang and Tsiatis, with partitions of one day); death ends cost "
-            f"without censoring. Bands are {study.cost.level:.0%} pointwise intervals of {study.cost.n_resamples} "
-            "bootstrap resamples."
-        )
-    paragraphs.append(
-        f"Numbers of subjects from 1 to {FEWEST - 1} are not shown, numbers that would give them away are bounded "
-        f"(370+) or withheld, rules that remove so few are merged, and scores of outcomes with fewer than {FEWEST} "
-        f"events are withheld. Seed {study.seed}; coaltree {__version__}."
-    )
-    return paragraphs
-
-
-def leaving_text(rule: CohortRule, censoring: str) -> str:
-    """Return how subjects count who died or left before their label was known."""
-    death = {
-        "censor": "Death before the end of the horizon leaves the labels of other outcomes that had not happened "
-        "undefined, as leaving does: risks are those in a world without death.",
-        "negative": "Death is a competing risk: who died in the horizon without an outcome did not have it (0), and "
-        "risks are those of having it before death.",
-    }[rule.death]
-    if censoring == "drop":
-        return (
-            f"{death} Subjects who left before their label was known are left out. Those who had the event before they "
-            "left are not, so risks are overstated, and calibration, which has the same labels, cannot show it."
-        )
-    return (
-        f"{death} For subjects who left before their label was known others stand in: every known label counts 1/G, "
-        "where G is the Kaplan\N{EN DASH}Meier probability of still being observed on the day of the event, of death "
-        f"or of the end of the horizon, among subjects with a similar chance of leaving (up to {MOST_GROUPS} groups, "
-        "by a model of leaving given codes, other regressors and earlier outcomes). This assumes that leaving depends "
-        "on these alone, not on what would have happened next to subjects alike. No label counts more than "
-        f"{MOST:g} times, and the weights of an outcome are scaled to their effective number. Fits, baselines, areas, "
-        "losses, calibration and decision curves have the same weights."
-    )
-
-
-def _row_weighted(study: StudyConfig) -> str:
-    """Name the baselines that cannot use the weights of single labels."""
-    found = [method_name(name) for name in study.model.baselines if name in ROW_WEIGHTED]
-    if study.outcomes.censoring == "drop" or not found:
-        return ""
-    return (
-        f" Except: {', '.join(found)}, in which a forest or a kernel for all outcomes together has one weight per "
-        "subject, the mean over its labels; their risks are too high where many left."
-    )
-
-
-def _windows(features: FeatureConfig) -> str:
-    if features.windows is None:
-        return ""
-    named = ["all time" if days == ALL_TIME else f"{days} days" for days in features.windows]
-    return f", in windows of {', '.join(named)} before the threshold"
-
-
-def _reduction(features: FeatureConfig) -> str:
-    if features.transformer == "none":
-        return "used without factorisation"
-    return f"reduced to {features.n_factors} factors by {TRANSFORMERS[features.transformer]}"
-
-
-def _beside(features: FeatureConfig) -> str:
-    """The regressors besides the factors."""
-    parts = [
-        text
-        for wanted, text in (
-            (features.age, "age on day 0"),
-            (features.sex, "sex"),
-            (features.measurements, "the last value and the yearly trend of numeric codes"),
-        )
-        if wanted
-    ]
-    found = f" Beside them stand {', '.join(parts)}, standardised, missing values at the mean." if parts else ""
-    if features.days_since:
-        found += " For each code 1 / (1 + days since it was last recorded / 30) is a column, too."
-    return found
-
-
 # ---- the card
 
 CARD_LIMITS = (
     "Not for decisions about single patients without a validation of its own where it is to be used: apply it to local "
     "records with `coaltree records apply` and look at calibration and at the subgroups that matter there.",
-    "Codes that the training data did not have are not seen by the model, and outcomes are what their codes say: "
-    "coding habits differ between places and change with time.",
+    "The model ignores codes that the training data did not have, and knows outcomes by their codes alone: "
+    "habits of coding differ between places and change with time.",
 )
 
 
@@ -258,8 +62,8 @@ def model_card(model: TravellingModel, review: Review | None = None) -> dict[str
         else f"codes of {model.outcomes.inclusion.name}: {model.outcomes.inclusion.describe()}",
         "windows": window_text(rule),
         "regressors": f"{len(model.info['regressors'])} from {len(model.codes)} codes",
-        "model": "Bayesian probit regression with a coalescent prior over outcomes; probabilities are means over "
-        f"{len(model.arrays['coef_draws'])} posterior draws",
+        "model": f"Bayesian {model.info['family']} regression with a coalescent prior over outcomes; probabilities are "
+        f"means over {len(model.arrays['coef_draws'])} posterior draws",
         "mean area in subgroups": f"{min(spread):.3f} to {max(spread):.3f}" if spread else None,
         "versions": ", ".join(f"{name} {version}" for name, version in model.info["versions"].items()),
         "file": "model.npz holds codes, factors, windows, definitions, coefficients and versions, and no row of a "
@@ -278,7 +82,7 @@ def draw_figures(result: StudyResult) -> dict[str, Figure]:
     from coaltree.plots.records import plot_cost_curves, plot_cost_node
     from coaltree.plots.regression import plot_auc, plot_calibration
 
-    labels = [method_name(method) for method in result.cross_validation.methods]
+    labels = [method_name(method, result.config) for method in result.cross_validation.methods]
     figures = {}
     for name, whole in result.comparisons().items():
         comparison = shown(whole)
@@ -332,8 +136,11 @@ def write_report(result: StudyResult, figures: dict[str, Figure], path: str | Pa
     for heading, blocks in review_sections(result.review, figures, result.config.validation.level):
         page.section(heading, *(_pooled_calibration(result, figures) if heading == CALIBRATION else ()), *blocks)
     if "tree" in figures:
+        best = None if result.separation is None else result.separation.best
         page.section(
-            "The tree of the outcomes", figure(figures["tree"], "Dendrogram of the outcomes.", _tree_caption(result))
+            "The tree of the outcomes",
+            figure(figures["tree"], "Dendrogram of the outcomes.", _tree_caption(result)),
+            *node_blocks(result.node_models, result.config.validation.level, best),
         )
     if result.separation is not None:
         page.section("Future cost", *_cost_blocks(result, figures))
@@ -370,7 +177,7 @@ def _pooled_calibration(result: StudyResult, figures: dict[str, Figure]) -> list
         blocks.append(
             table(
                 with_commas(rows),
-                f"The coalescent probit by groups of rising prediction, all outcomes pooled, {which}",
+                f"The {method_name(PROBIT, result.config)} by groups of rising prediction, all outcomes, {which}",
                 columns=["group", "labels", "events", "predicted", "observed", "low", "high"],
             )
         )
@@ -401,29 +208,60 @@ def _summary(result: StudyResult) -> list[str]:
             continue
         own, n_outcomes = means[PROBIT], len(comparison.outcomes) - len(withheld(comparison))
         line = (
-            f"In {name} the coalescent probit has a mean area under the ROC curve of {own['auroc']:.3f} "
-            f"({own['auroc_low']:.3f} to {own['auroc_high']:.3f}) over {n_outcomes} outcomes"
+            f"In {name} the {method_name(PROBIT, result.config)} has a mean area under the ROC curve of "
+            f"{own['auroc']:.3f} ({own['auroc_low']:.3f} to {own['auroc_high']:.3f}) over {n_outcomes} outcomes"
         )
         others = [
-            f"{row['difference']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f}) against {method_name(row['method'])}"
+            f"{row['difference']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f}) against "
+            f"{method_name(row['method'], result.config)}"
             for row in difference_rows(comparison, PROBIT, level, mean_only=True)
         ]
         sentences.append(line + (f"; its difference is {', '.join(others)}." if others else "."))
+    sentences += _factors_alone(result)
     if result.separation is not None:
-        best = result.separation.best
+        found, best = result.separation, result.separation.best
         sentences.append(
-            f"The node of the outcome tree chosen to predict cost is {result.node_name(best)}: the rank correlation "
-            f"of its risk and training cost is {result.separation.rank_correlation[best]:.3f}, the highest "
-            f"of any node {result.separation.rank_correlation.max():.3f}."
+            f"The node of the outcome tree chosen to predict cost is {result.node_name(best)}{_cost_support(result)}: "
+            f"the rank correlation of its risk and training cost is {found.rank_correlation[best]:.3f} "
+            f"({found.low[best]:.3f} to {found.high[best]:.3f}), the highest of any node "
+            f"{found.rank_correlation.max():.3f}, and it is the best in {found.chosen[best]:.0%} of resamples."
         )
     if result.curves is not None:
         low, high = result.curves.mean[0, -1], result.curves.mean[-1, -1]
         if low == low and high == high:
+            ends = [
+                f"{value:,.0f} ({result.curves.low[place, -1]:,.0f} to {result.curves.high[place, -1]:,.0f})"
+                for place, value in ((-1, high), (0, low))
+            ]
             sentences.append(
-                f"In the {_cost_cohort(result)} the quarter with the highest risk costs {high:,.0f} on average over "
-                f"the horizon, the quarter with the lowest {low:,.0f}."
+                f"In the {_cost_cohort(result)} the quarter with the highest risk costs {ends[0]} on average over "
+                f"the horizon, the quarter with the lowest {ends[1]}."
             )
     return sentences
+
+
+def _factors_alone(result: StudyResult) -> list[str]:
+    """Return what factors alone would have lost: the same ridge regression with and without single codes."""
+    if not result.config.has_singles:
+        return []
+    level = result.config.validation.level
+    return [
+        f"Single codes beside factors change the mean area of a ridge regression by {row['difference']:+.3f} "
+        f"({row['low']:+.3f} to {row['high']:+.3f}) in {_titles(result)[key].lower()}: what factors alone would "
+        "have lost."
+        for key, comparison in result.comparisons().items()
+        for row in difference_rows(comparison, RIDGE_ALL, level, mean_only=True)
+        if row["method"] == FACTORS_ALONE
+    ]
+
+
+def _cost_support(result: StudyResult) -> str:
+    """Return the supports of the node chosen for cost; a single outcome has none."""
+    assert result.separation is not None
+    for row in result.node_models:
+        if row["node"] == result.separation.best:
+            return f" (expected overlap {between(row, 'overlap')}, exact support {between(row, 'support')})"
+    return ""
 
 
 def _cost_cohort(result: StudyResult) -> str:
@@ -468,8 +306,8 @@ def _auc_tables(result: StudyResult) -> list[Any]:
         rows = []
         for row in auc_rows({name: comparison}, comparison.outcomes):
             short = {key.removesuffix(f" {name}"): value for key, value in row.items()}
-            rows.append({method_name(key): value for key, value in short.items()})
-        formats = {method_name(method): ".3f" for method in comparison.methods}
+            rows.append({method_name(key, result.config): value for key, value in short.items()})
+        formats = {method_name(method, result.config): ".3f" for method in comparison.methods}
         caption = f"{title}: area under the ROC curve, scored on the linear predictor"
         blocks.append(table(rows, caption, formats=formats))
     return blocks
@@ -481,7 +319,7 @@ def _comparison_blocks(result: StudyResult) -> list[Any]:
         found = summary_rows(result.comparisons()[name], result.config.validation.level)
         rows = [
             {
-                "method": method_name(row["method"]),
+                "method": method_name(row["method"], result.config),
                 "area": f"{row['auroc']:.3f} ({row['auroc_low']:.3f} to {row['auroc_high']:.3f})".replace(" ", "\xa0"),
                 "AUPRC": row["auprc"],
                 "Brier": row["brier"],
@@ -517,7 +355,8 @@ def _cost_blocks(result: StudyResult, figures: dict[str, Figure]) -> list[Any]:
         table(
             [{_NODE_COLUMNS.get(key, key): value for key, value in row.items()} for row in result.node_table()[:15]],
             "The nodes that separate training cost best: rank correlation of risk and cost, difference in cost between "
-            "the highest and the lowest quarter of risk, and share of resamples in which a node is the best",
+            "the highest and the lowest quarter of risk, and share of resamples in which a node is the best; low and "
+            f"high are the {result.config.cost.level:.0%} bootstrap interval of the correlation",
             formats={"best": ".0%"},
         )
     )

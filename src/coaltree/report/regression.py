@@ -11,7 +11,7 @@ import numpy as np
 from coaltree._arrays import Bools, Floats, Ints
 from coaltree.posterior.convergence import RULE, RULE_FOR_MANY
 from coaltree.regression.comparison import Comparison
-from coaltree.regression.fit import ProbitFit
+from coaltree.regression.fit import RegressionFit
 from coaltree.regression.kernel_ridge import MOST_ROWS
 from coaltree.regression.stacking import Stack
 from coaltree.report.blocks import code, facts, figure, note, reproduce, table, text, traces
@@ -50,7 +50,7 @@ class RegressionResult:
     ----------
     title : str
         What was predicted.
-    fit : ProbitFit
+    fit : RegressionFit
         The fit to all rows.
     scale : array (K,)
         Standard deviation of every feature; coefficients are shown per standard deviation.
@@ -75,7 +75,7 @@ class RegressionResult:
     """
 
     title: str
-    fit: ProbitFit
+    fit: RegressionFit
     scale: Floats
     features: tuple[str, ...]
     outcomes: tuple[str, ...]
@@ -113,7 +113,7 @@ def regression_page(result: RegressionResult) -> Page:
     return page
 
 
-def coefficient_rows(fit: ProbitFit, features: tuple[str, ...], outcomes: tuple[str, ...]) -> list[dict[str, Any]]:
+def coefficient_rows(fit: RegressionFit, features: tuple[str, ...], outcomes: tuple[str, ...]) -> list[dict[str, Any]]:
     """Posterior mean, deviation and interval of every intercept and coefficient, in the units of the features."""
     draws = np.concatenate([fit.intercept_draws[..., None], fit.coef_draws], axis=-1)
     draws = draws.reshape(-1, *draws.shape[2:])
@@ -134,7 +134,7 @@ def coefficient_rows(fit: ProbitFit, features: tuple[str, ...], outcomes: tuple[
     ]
 
 
-def sure_of_sign(fit: ProbitFit) -> Bools:
+def sure_of_sign(fit: RegressionFit) -> Bools:
     """Coefficients whose interval excludes zero, (P, K)."""
     draws = fit.coef_draws.reshape(-1, *fit.coef_draws.shape[2:])
     low, high = np.quantile(draws, [0.5 - 0.5 * LEVEL, 0.5 + 0.5 * LEVEL], axis=0)
@@ -330,11 +330,11 @@ def _node_blocks(result: RegressionResult) -> list[Block]:
     ]
 
 
-def _verdict(fit: ProbitFit) -> Block:
+def _verdict(fit: RegressionFit) -> Block:
     return note(fit.convergence.verdict, kind="good" if fit.convergence.converged else "warning")
 
 
-def _diagnostic_blocks(fit: ProbitFit) -> list[Block]:
+def _diagnostic_blocks(fit: RegressionFit) -> list[Block]:
     diagnostics, convergence = fit.diagnostics, fit.convergence
     values = {
         "chains": fit.coef_draws.shape[0],

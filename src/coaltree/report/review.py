@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from coaltree.records.privacy import FEWEST
 from coaltree.records.review import FEWEST_GROUPS, N_RESAMPLES, Review
 from coaltree.report.blocks import figure, table, text
+from coaltree.report.drivers import driver_blocks
 from coaltree.report.page import Block
 from coaltree.rows import Rows
 
@@ -88,7 +89,7 @@ def review_sections(review: Review | None, figures: dict[str, Figure], level: fl
         (
             "ROC and precision–recall curves",
             [
-                *picture("roc", "ROC curve of every outcome.", f"ROC curves of the coalescent probit. {band}"),
+                *picture("roc", "ROC curve of every outcome.", f"ROC curves of the coalescent regression. {band}"),
                 *picture(
                     "precision",
                     "Precision by recall of every outcome.",
@@ -130,22 +131,7 @@ def review_sections(review: Review | None, figures: dict[str, Figure], level: fl
             )
         )
     if review.drivers:
-        found.append(
-            (
-                "What drives each outcome",
-                [
-                    text(
-                        "Coefficients of the regressors that weigh most, in probits per standard deviation (for a "
-                        f"single code, per power of two next to it), with {level:.0%} posterior intervals. They show "
-                        "what goes with an outcome in these records, not what causes it."
-                    ),
-                    table(
-                        _driver_lines(review.drivers),
-                        "Regressors with the largest coefficients, fitted to all training subjects",
-                    ),
-                ],
-            )
-        )
+        found.append(("What drives each outcome", driver_blocks(review.drivers, level)))
     return found
 
 
@@ -165,14 +151,3 @@ def _subgroup_tables(review: Review) -> list[Block]:
             caption = f"Area under the ROC curve by {title}, {review.what}"
             blocks.append(table(list(rows.values()), caption, columns=["outcome", *groups]))
     return blocks
-
-
-def _driver_lines(drivers: Rows) -> list[dict[str, str]]:
-    """One row per outcome; factors are given by number, their codes are in a separate table."""
-    lines: dict[str, list[str]] = {}
-    for row in drivers:
-        name = str(row["regressor"])
-        name = name.partition(":")[0] if name.startswith("factor ") else name
-        text = f"{name}: {row['coefficient']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})"
-        lines.setdefault(str(row["outcome"]), []).append(text)
-    return [{"outcome": outcome, "regressors": "; ".join(texts)} for outcome, texts in lines.items()]

@@ -28,7 +28,7 @@ from coaltree.results.folder import (
     check_free,
     clade_shares,
     claimed,
-    fingerprint,
+    fingerprint_of_file,
     provenance,
     replaced_folder,
     shown_parameters,
@@ -149,7 +149,7 @@ def cluster(
     check_free(out, overwrite)
     model = CoalescentClustering(columns=guessed, random_state=random_state, n_jobs=n_jobs, verbose=verbose, **settings)
     with claimed(out), replaced_folder(out, COMMAND) as folder:
-        source = fingerprint(data)
+        source = fingerprint_of_file(data)
         progress.say(f"{n:,} rows, {d:,} columns from {data if source['sha256'] else source['file']}.")
         notes = (*table.notes, *guessed.notes)
         for note in notes:
@@ -304,7 +304,7 @@ def _write(folder: Path, found: Clustering) -> None:
         cut_order=model.cut_order_,
         chosen_by=found.chosen_by,
         trace=model.trace_,
-        burn_in=model.warmup_,
+        warmup=model.warmup_,
         parameters=parameters,
         command=found.summary["command_line"],
         scores=getattr(model, "cluster_scores_", {}),

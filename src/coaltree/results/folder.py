@@ -172,7 +172,7 @@ def shown_parameters(summary: Mapping[str, Any]) -> dict[str, object]:
     return chosen | {name: summary[key] for name, key in made_by.items()}
 
 
-def fingerprint(source: Any) -> dict[str, str | None]:
+def fingerprint_of_file(source: Any) -> dict[str, str | None]:
     """Return the name and the SHA-256 of a table's file; a table in memory has neither."""
     if not is_path(source):
         return {"file": f"a table in memory ({type(source).__name__})", "sha256": None}

@@ -52,7 +52,7 @@ class Flowers(NamedTuple):
     species_names: tuple[str, ...]
 
 
-class Fit(NamedTuple):
+class FlowerFit(NamedTuple):
     """The posterior at the scale with the highest evidence, and the tree that represents it."""
 
     posterior: TreePosterior
@@ -81,8 +81,8 @@ def demo(
     with claimed(out), replaced_folder(Path(out), COMMAND) as folder:
         flowers = load_flowers()
         progress.say(f"{len(flowers.names)} iris flowers, 10 of each species, measured in cm to 0.1 cm.\n")
-        with progress.timed("Preparing compiled kernels (the first run compiles them, for about 15 s)"):
-            summarise(flowers, fit_trees(flowers, {SCALES[0]: 0.0}, N_WARM_UP, seed), seed)
+        with progress.timed("Preparing compiled kernels"):
+            summarise_flowers(flowers, fit_trees(flowers, {SCALES[0]: 0.0}, N_WARM_UP, seed), seed)
         n_pilot = max(n_particles // PILOT_SHARE, 2)
         with progress.timed(f"Choosing the scale by log evidence, {n_pilot:,} trees at each of {len(SCALES)}"):
             log_evidence = {}
@@ -92,8 +92,8 @@ def demo(
         with progress.timed(f"Sampling {n_particles:,} trees"):
             fit = fit_trees(flowers, log_evidence, n_particles, seed)
         with progress.timed("Drawing and writing"):
-            summary = summarise(flowers, fit, seed)
-            draw(flowers, fit, seed, folder)
+            summary = summarise_flowers(flowers, fit, seed)
+            draw_flowers(flowers, fit, seed, folder)
             fit.posterior.save(folder / POSTERIOR)
             support = fit.posterior.transfer_support(fit.tree)
             (folder / TREE).write_text(fit.tree.to_newick(support=support, digits=DIGITS) + "\n", encoding="utf-8")
@@ -125,14 +125,14 @@ def sample_trees(flowers: Flowers, scale: float, n_particles: int, seed: int) ->
     )
 
 
-def fit_trees(flowers: Flowers, pilot_evidence: dict[float, float], n_particles: int, seed: int) -> Fit:
+def fit_trees(flowers: Flowers, pilot_evidence: dict[float, float], n_particles: int, seed: int) -> FlowerFit:
     """Sample the posterior at the scale with the highest evidence."""
     scale = max(pilot_evidence, key=pilot_evidence.__getitem__)
     posterior = sample_trees(flowers, scale, n_particles, seed)
-    return Fit(posterior, make_hierarchy(posterior).tree, scale, pilot_evidence)
+    return FlowerFit(posterior, make_hierarchy(posterior).tree, scale, pilot_evidence)
 
 
-def summarise(flowers: Flowers, fit: Fit, seed: int) -> dict[str, Any]:
+def summarise_flowers(flowers: Flowers, fit: FlowerFit, seed: int) -> dict[str, Any]:
     """All results of the demo, as JSON values."""
     post, tree = fit.posterior, fit.tree
     plain = Tree.from_linkage(linkage(flowers.X, "average"), names=flowers.names)
@@ -199,7 +199,7 @@ def _scores(tree: Tree, flowers: Flowers) -> dict[str, float]:
 # ---- figures
 
 
-def draw(flowers: Flowers, fit: Fit, seed: int, folder: Path) -> None:
+def draw_flowers(flowers: Flowers, fit: FlowerFit, seed: int, folder: Path) -> None:
     """Write the dendrogram with expected overlaps and the overlay of sampled trees."""
     from coaltree.plots import plot_dendrogram, plot_densitree
 
@@ -246,7 +246,7 @@ def _colour_labels(axes: Any, flowers: Flowers) -> None:
 # ---- the terminal
 
 
-def describe(summary: dict[str, Any]) -> list[tuple[str, str]]:
+def describe_flowers(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what was found as headings and tables of text."""
     parameters, scores = summary["parameters"], summary["scores"]
     by_scale = "  ".join(f"{scale}: {value:.1f}" for scale, value in summary["pilot_log_evidence_by_scale"].items())

@@ -24,7 +24,7 @@ from coaltree.results.folder import (
     check_free,
     clade_shares,
     claimed,
-    fingerprint,
+    fingerprint_of_file,
     provenance,
     replaced_folder,
     shown_parameters,
@@ -246,7 +246,7 @@ def _summary(found: Regression, options: RegressOptions, sources: tuple[Any, Any
     data, fit, comparison = found.data, found.model.fit_, found.comparison
     parameters = {key: value for key, value in options._asdict().items() if key not in ("seed", "jobs")}
     summary: dict[str, Any] = {
-        "tables": [fingerprint(source) for source in sources],
+        "tables": [fingerprint_of_file(source) for source in sources],
         "n_rows": len(data.X),
         "features": list(data.features),
         "events": {name: int(np.nansum(y)) for name, y in zip(data.outcomes, data.Y.T, strict=True)},

@@ -31,7 +31,7 @@ from coaltree.inference.greedy.state import CROWDED, Clusters, join, pack, singl
 from coaltree.inference.greedy.truncated import build_truncated
 from coaltree.model.diffusion import pair_distances, whiten_leaves
 from coaltree.model.gig import tables
-from coaltree.model.gig.tables import Lookup
+from coaltree.model.gig.tables import GigTable
 from coaltree.tree import Tree
 from coaltree.validation import check_choice, check_count
 
@@ -42,7 +42,7 @@ _ROUNDING = 4e-16
 
 
 @inline
-def look_through(state: Clusters, rule: int, d: float, lam: float, highest: float, i: int, table: Lookup) -> None:
+def look_through(state: Clusters, rule: int, d: float, lam: float, highest: float, i: int, table: GigTable) -> None:
     """Find the first pair due in row i; `highest` is the largest offset."""
     row = state.eps[i * (i - 1) // 2 : i * (i + 1) // 2]
     offset, node = state.offset, state.node
@@ -64,7 +64,7 @@ def look_through(state: Clusters, rule: int, d: float, lam: float, highest: floa
 
 
 @inline
-def refresh(state: Clusters, rule: int, d: float, lam: float, i: int, table: Lookup) -> None:
+def refresh(state: Clusters, rule: int, d: float, lam: float, i: int, table: GigTable) -> None:
     """Raise the bound of row i to the present λ; exact if the row is sure of its partner."""
     if state.closest[i] == math.inf:
         return
@@ -79,7 +79,7 @@ def refresh(state: Clusters, rule: int, d: float, lam: float, i: int, table: Loo
 
 @inline
 def first_due(
-    state: Clusters, rule: int, d: float, lam: float, size: int, highest: float, table: Lookup
+    state: Clusters, rule: int, d: float, lam: float, size: int, highest: float, table: GigTable
 ) -> tuple[int, int]:
     """Slots i > j of the pair that is due first by a rule that ignores truncation."""
     bound, node = state.bound, state.node
@@ -105,7 +105,7 @@ def first_due(
 
 
 @inline
-def tell(state: Clusters, rule: int, d: float, lam: float, size: int, new: int, gone: int, table: Lookup) -> None:
+def tell(state: Clusters, rule: int, d: float, lam: float, size: int, new: int, gone: int, table: GigTable) -> None:
     """Update the rows above: slot `gone` is dead, and slot `new` holds a new cluster."""
     offset, partner, closest, bound = state.offset, state.partner, state.closest, state.bound
     for q in range(gone + 1, size):
@@ -132,7 +132,7 @@ def tell(state: Clusters, rule: int, d: float, lam: float, size: int, new: int, 
 
 
 @kernel
-def agglomerate(state: Clusters, rule: int, d: float, table: Lookup, out: Ints, out_times: Floats) -> None:
+def agglomerate(state: Clusters, rule: int, d: float, table: GigTable, out: Ints, out_times: Floats) -> None:
     """Merge down to one cluster; `out` (n−1, 2) gets the children, `out_times` (n−1,) the times."""
     n = state.node.size
     size = n

@@ -18,16 +18,16 @@ from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
 from coaltree.inference.greedy.rules import MEAN, expected
 from coaltree.inference.heap import pop, push
-from coaltree.inference.neighbors import Nodes, empty_lists, has, insert, nearest
+from coaltree.inference.neighbors import Nodes, empty_lists, has, insert_neighbor, nearest
 from coaltree.model.gig import tables
-from coaltree.model.gig.tables import Lookup
-from coaltree.model.messages import squared_distance, weigh
+from coaltree.model.gig.tables import GigTable
+from coaltree.model.messages import meet_by_weight, squared_distance
 
 # The graph is rebuilt when this share of the clusters is left.
 AGAIN = 0.25
 
 
-class Forest(NamedTuple):
+class MergingForest(NamedTuple):
     """Clusters by node id: leaves first, then merges."""
 
     mean: Floats  # (2n−1, d)
@@ -38,7 +38,9 @@ class Forest(NamedTuple):
 
 
 @inline
-def first_candidate(forest: Forest, rule: int, d: float, lam: float, i: int, table: Lookup) -> tuple[float, int]:
+def first_candidate(
+    forest: MergingForest, rule: int, d: float, lam: float, i: int, table: GigTable
+) -> tuple[float, int]:
     """When the first of the living candidates of a cluster is due, 2t, and which it is; −1 if there is none."""
     best, best_j = math.inf, -1
     for k in range(forest.near.shape[1]):
@@ -62,7 +64,7 @@ def living(parent: Nodes, node: int) -> int:
 
 
 @inline
-def inherit(forest: Forest, new: int, i: int, j: int, seen: Nodes) -> None:
+def inherit(forest: MergingForest, new: int, i: int, j: int, seen: Nodes) -> None:
     """Give the new cluster the candidates of i and j, the nearest if there are too many."""
     forest.eps[new] = math.inf
     forest.near[new] = seen.size
@@ -73,12 +75,22 @@ def inherit(forest: Forest, new: int, i: int, j: int, seen: Nodes) -> None:
             q = living(forest.parent, int(forest.near[old, k]))
             if q != new and seen[q] != new:
                 seen[q] = new
-                insert(forest.near[new], forest.eps[new], q, squared_distance(forest.mean, new, forest.mean, q))
+                insert_neighbor(
+                    forest.near[new], forest.eps[new], q, squared_distance(forest.mean, new, forest.mean, q)
+                )
 
 
 @kernel
 def follow_graph(
-    state: Forest, rule: int, d: float, first: int, stop: int, now: float, table: Lookup, out: Ints, out_times: Floats
+    state: MergingForest,
+    rule: int,
+    d: float,
+    first: int,
+    stop: int,
+    now: float,
+    table: GigTable,
+    out: Ints,
+    out_times: Floats,
 ) -> int:
     """Merge along the graph from merge `first` to before `stop`, or until no pair is left; returns the number done."""
     forest = state
@@ -111,7 +123,7 @@ def follow_graph(
         new = n + stage
         out[stage, 0], out[stage, 1], out_times[stage] = min(i, j), max(i, j), now
         var_i, var_j = now + forest.offset[i], now + forest.offset[j]
-        _, weight, variance = weigh(var_i, var_j)
+        _, weight, variance = meet_by_weight(var_i, var_j)
         for column in range(forest.mean.shape[1]):
             forest.mean[new, column] = weight * forest.mean[i, column] + (1.0 - weight) * forest.mean[j, column]
         forest.offset[new] = variance - now
@@ -126,7 +138,7 @@ def follow_graph(
 
 
 @kernel
-def connect(state: Forest, alive: Ints, index: Nodes, eps: Floats) -> None:
+def connect_neighbors(state: MergingForest, alive: Ints, index: Nodes, eps: Floats) -> None:
     """Make the nearest ones of every living cluster its candidates, and it theirs, as far as there is room."""
     near, distance = state.near, state.eps
     for i in alive:
@@ -136,7 +148,7 @@ def connect(state: Forest, alive: Ints, index: Nodes, eps: Floats) -> None:
             i, j = alive[place], alive[index[place, k]]
             for one, other in ((i, j), (j, i)):
                 if not has(near[one], other):
-                    insert(near[one], distance[one], other, eps[place, k])
+                    insert_neighbor(near[one], distance[one], other, eps[place, k])
 
 
 def build_by_graph(
@@ -150,7 +162,7 @@ def build_by_graph(
     if near is None:
         near = nearest(rows, neighbors)
     candidates, eps = empty_lists(2 * n - 1, 2 * min(neighbors, n - 1))
-    forest = Forest(
+    forest = MergingForest(
         mean=np.concatenate([rows, np.empty((n - 1, d))]),
         offset=np.concatenate([leaf_noise, np.empty(n - 1)]),
         parent=np.arange(2 * n - 1, dtype=np.int32),
@@ -166,7 +178,7 @@ def build_by_graph(
     while done < n - 1:
         nodes = np.arange(n + done)
         alive = nodes[forest.parent[: n + done] == nodes]
-        connect(forest, alive, *(nearest(forest.mean[alive], neighbors) if done else near))
+        connect_neighbors(forest, alive, *(nearest(forest.mean[alive], neighbors) if done else near))
         now = times[done - 1] if done else 0.0
         stop = min(n - 1, done + max(1, math.ceil((1.0 - AGAIN) * len(alive))))
         done = follow_graph(forest, rule, float(d), done, stop, now, table, children, times)

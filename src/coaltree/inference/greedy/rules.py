@@ -6,7 +6,7 @@ import math
 
 from coaltree._compile import inline
 from coaltree.model.gig import tables
-from coaltree.model.gig.tables import Lookup
+from coaltree.model.gig.tables import GigTable
 
 MODE, MEAN, TRUNCATED_MEAN, PEAK = range(4)
 RULES = {"mode": MODE, "mean": MEAN, "truncated_mean": TRUNCATED_MEAN, "peak": PEAK}
@@ -15,14 +15,14 @@ _TABLE_ERROR = 1e-8
 
 
 @inline
-def expected(rule: int, d: float, eps: float, lam: float, table: Lookup) -> float:
+def expected(rule: int, d: float, eps: float, lam: float, table: GigTable) -> float:
     """v at which a pair is expected to merge, whatever has happened before; 2t = v − a_i − a_j is its due time."""
     if rule == PEAK:
         return eps / d
     if rule == MODE:
         # (−d/2 + √(d²/4 + λε))/λ without cancellation.
         return eps / (0.5 * d + math.sqrt(0.25 * d * d + lam * eps))
-    return tables.mean(table, d, eps, lam)
+    return tables.tabled_mean(table, d, eps, lam)
 
 
 @inline

@@ -147,7 +147,7 @@ def improve(
 
 
 @inline
-def first_due(state: Particles, listed: Shortlist, d: float, live: int, now: float, room: Floats) -> Best:
+def first_due_truncated(state: Particles, listed: Shortlist, d: float, live: int, now: float, room: Floats) -> Best:
     """The pair with the smallest mean wait."""
     eps, offset = state.eps[0], state.offset[0, :live]
     n_pairs = live * (live - 1) // 2
@@ -182,7 +182,7 @@ def agglomerate_truncated(state: Particles, state_list: Shortlist, d: float) -> 
     now = 0.0
     room, fresh = np.empty((8, max(listed.value.shape[1], n))), np.empty(n)
     for stage in range(n - 1):
-        best = first_due(state, listed, d, n - stage, now, room)
+        best = first_due_truncated(state, listed, d, n - stage, now, room)
         merge(state, d, 0, stage, best.i, best.j, 0.5 * best.wait, fresh)
         now = state.times[0, stage]
         strike_out(listed, 0, best.i, best.j, n - stage - 1)

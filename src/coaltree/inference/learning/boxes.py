@@ -13,16 +13,18 @@ by Φ nor by their cells:
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from coaltree._arrays import Floats
-from coaltree.inference.learning.latent import Augmentation
 from coaltree.inference.learning.start import Unknowns
 from coaltree.model.columns import CATEGORICAL
 from coaltree.model.diffusion import sample_data
 from coaltree.model.missing import Imputed
+
+if TYPE_CHECKING:
+    from coaltree.inference.learning.latent import Augmentation
 
 
 class Boxes(NamedTuple):
@@ -46,7 +48,6 @@ def boxes(latent: Augmentation, now: Unknowns, rng: np.random.Generator) -> Boxe
 
 def bounds(latent: Augmentation, now: Unknowns) -> tuple[Floats, Floats]:
     """Bounds of all coordinates that do not depend on others, (n, D) each; of utilities as they are now."""
-    assert now.cuts is not None
     low = latent.table(now)
     high = low.copy()
     for j, model in enumerate(latent.columns.models):

@@ -26,30 +26,28 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
-from coaltree._arrays import Floats, Singles
-from coaltree.inference.learning.boxes import boxes, unboxed
-from coaltree.inference.learning.latent import Augmentation
-from coaltree.inference.learning.start import N_NEAR, Near, Unknowns, apart, first_guess, first_guesses, greedy_start
+from coaltree import sizes
+from coaltree._arrays import Floats
+from coaltree.inference.learning.start import Near, Unknowns, apart, first_guess, first_guesses, greedy_start
 from coaltree.inference.learning.stretch import draw_age
+from coaltree.inference.learning.table import ChainTable, Numbers, fill, filled
 from coaltree.inference.learning.working import Working
-from coaltree.inference.moves.row_noise import SMALLEST_NOISE, Tails, draw_shift, draw_tails
-from coaltree.inference.moves.walk import WANTED, WANTED_OF_LATENT, Walk
+from coaltree.inference.moves.walk import Walk
 from coaltree.inference.neighbors import nearest
 from coaltree.model import missing
 from coaltree.model.coalescent import log_prior
 from coaltree.model.covariance import CovarianceFamily, Fixed, Spherical
-from coaltree.model.diffusion import log_density, pass_up, sample_nodes, scatter
-from coaltree.model.factorisations import DenseRoot
+from coaltree.model.diffusion import log_density, pass_up, scatter
 from coaltree.model.family import Integrated, State, diagonal_only
 from coaltree.model.missing import Imputed
+from coaltree.model.noise import SMALLEST_NOISE
 from coaltree.model.slice import slice_step
+from coaltree.posterior.draws import Draw, Latent
 from coaltree.tree import Tree
 
 PLAIN = Working()
@@ -76,7 +74,7 @@ def likelihood(covariance: State, X: Floats) -> Callable[[Tree, Floats], float]:
     """log p(X | tree, Φ, s₀) as a function of tree and leaf noise, whitened once; NaN only where Φ is diagonal."""
     if np.isnan(X).any():
         variances = covariance.variances()
-        return lambda tree, noise: missing.log_likelihood(tree, X, variances, noise)
+        return lambda tree, noise: missing.log_observed_likelihood(tree, X, variances, noise)
     rows, log_volume = covariance.whiten(X), 0.5 * (len(X) - 1) * covariance.log_det
     return lambda tree, noise: log_density(tree, rows, noise) - log_volume
 
@@ -105,49 +103,30 @@ def marginal_likelihood(
 
 
 AUTO, GREEDY = "auto", "greedy"
-__all__ = ["Chain", "Settings", "Unknowns", "first_guess", "first_guesses", "iterate"]
-# Alternating draws of missing entries and moves of the tree per iteration; none beyond the first in mixed tables of
-# many rows.
-N_TURNS, MANY_ROWS = 3, 5000
-# Slices of the common scale per iteration, and of the age of trees with latent coordinates.
-N_SCALES, N_AGES = 3, 2
-# Up to this many rows, near rows are found by sorting all distances when a tree is drawn afresh.
-FEW_ROWS = 64
+__all__ = ["ChainSettings", "TreeChain", "Unknowns", "first_guess", "first_guesses", "iterate"]
+# Slices of the common scale per iteration.
+N_SCALES = 3
 
 
-class Settings(NamedTuple):
+class ChainSettings(NamedTuple):
     """How a chain runs."""
 
     warmup: int  # iterations in which the chain adapts, and which are not kept
     thin: int = 1  # iterations per kept draw
-    learn_noise: bool = True
     greedy: bool = False
     neighbors: int | None = None  # candidates of each cluster of a greedy tree, all if None
-    heavy: bool = False  # every row has its own noise
     keep_latent: int = 0  # keep what was drawn of the table with one draw in this many; 0: never
     effective_columns: str | float = "all"  # how many columns count as independent
     checks: tuple[int, ...] = ()  # iterations at which a run may end
 
 
-def filled(X: Floats, now: Unknowns) -> Floats:
-    """X with its missing entries as last drawn."""
-    return X if now.missing is None else fill(X, now.missing.drawn)
-
-
-def fill(X: Floats, values: Floats) -> Floats:
-    """Return a copy of X with its NaN entries, in order, replaced by `values`."""
-    table = X.copy()
-    table[np.isnan(X)] = values
-    return table
-
-
 def _near_rows(rows: Floats) -> Near:
-    """The N_NEAR nearest other rows of every row; with few rows by sorting, as preparing a search costs more."""
-    if len(rows) > FEW_ROWS:
-        return nearest(rows, N_NEAR)[0]
+    """Find the nearest other rows of every row; with few rows by sorting, as preparing a search costs more."""
+    if len(rows) > sizes.ROWS_SORTED:
+        return nearest(rows, sizes.NEAR_ROWS)[0]
     distance = cdist(rows, rows, "sqeuclidean")
     np.fill_diagonal(distance, math.inf)
-    return np.argsort(distance, axis=1, kind="stable")[:, : min(N_NEAR, len(rows) - 1)].astype(np.int32)
+    return np.argsort(distance, axis=1, kind="stable")[:, : min(sizes.NEAR_ROWS, len(rows) - 1)].astype(np.int32)
 
 
 def draw_tree(now: Unknowns, X: Floats, rng: np.random.Generator, n_sweeps: int = 1) -> Unknowns:
@@ -160,8 +139,8 @@ def draw_tree(now: Unknowns, X: Floats, rng: np.random.Generator, n_sweeps: int 
 
 def _taken_from(walk: Walk, now: Unknowns) -> Unknowns:
     """The current tree of a walk, and a draw of each row's own noise."""
-    noise = now.leaf_noise if now.tails is None else walk.draw_noise(now.tails)
-    return now._replace(tree=walk.to_tree(now.tree.names), leaf_noise=noise)
+    tree = walk.to_tree(now.tree.names)
+    return now._replace(tree=tree, leaf_noise=now.noise.draw_rows(now.leaf_noise, walk.draw_noise))
 
 
 def draw_covariance(
@@ -170,7 +149,7 @@ def draw_covariance(
     """Φ given the tree and s₀: O(d³) at most once S is computed."""
     told = working.given(now.noise_level)
     if np.isnan(X).any():
-        S, m = missing.scatter(now.tree, X, now.leaf_noise)
+        S, m = missing.observed_scatter(now.tree, X, now.leaf_noise)
         return now._replace(covariance=family.update(now.covariance, S, m, rng, **told))
     S = scatter(now.tree, X, now.leaf_noise, diagonal=diagonal_only(family))
     return now._replace(covariance=family.update(now.covariance, S, len(X) - 1, rng, **told))
@@ -208,36 +187,18 @@ def draw_noise(
 
 
 def draw_offset(now: Unknowns, rng: np.random.Generator, working: Working = PLAIN) -> Unknowns:
-    """Shift all merges by the same time and leaf noise by the opposite: (t, s₀) → (t − δ, s₀ + δ).
-
-    Two leaves that merge at t differ by a variance of 2(t + s₀), so the likelihood is unchanged; the priors leave the
-    first merge, rate λ₁ = n(n−1)/2, with density ∝ e^(−(λ₁ − 1) t₁) on 0 < t₁ < t₁ + s₀: an exact draw. Without it
-    first merges and leaf noise would hold each other in place.
-    """
-    tree = now.tree
-    if now.tails is not None:
-        shift = draw_shift(float(tree.times[0]), now.leaf_noise, now.tails, rng)
-        moved = Tree(tree.children, tree.times - shift, tree.names)
-        return now._replace(tree=moved, leaf_noise=now.leaf_noise + shift)
-    total = float(tree.times[0] + now.leaf_noise[0])
-    longest = total - max(2.0 * SMALLEST_NOISE, working.least_noise(now.covariance))
-    rate = 0.5 * tree.n_leaves * (tree.n_leaves - 1) - 1.0
-    u = rng.random()
-    first = -math.log1p(u * math.expm1(-rate * longest)) / rate if rate > 0 else u * longest
-    if not 0.0 < first < longest:
-        return now
-    times = tree.times - tree.times[0] + first
-    moved = Tree(tree.children, times, tree.names)
-    return now._replace(tree=moved, leaf_noise=np.full_like(now.leaf_noise, total - first))
+    """Shift all merges by the same time and leaf noise by the opposite: (t, s₀) → (t − δ, s₀ + δ)."""
+    least = working.least_noise(now.covariance)
+    times, rows = now.noise.draw_offset(now.tree.times, now.leaf_noise, least, rng)
+    return now._replace(tree=Tree(now.tree.children, times, now.tree.names), leaf_noise=rows)
 
 
 def draw_scale(
     now: Unknowns,
     X: Floats,
     family: CovarianceFamily,
-    learn_noise: bool,
     rng: np.random.Generator,
-    latent: Augmentation | None = None,
+    table: ChainTable | None = None,
     power: float = 1.0,
 ) -> Unknowns:
     """(t, s₀, Φ) → (ct, cs₀, Φ/c). A given leaf noise is not scaled, and then the likelihood matters too.
@@ -247,25 +208,24 @@ def draw_scale(
     tree, noise, level = now.tree, now.leaf_noise, now.noise_level
     if family.log_rescale(now.covariance, 2.0) == -math.inf:
         return now
+    table = table or Numbers(X)
     n_merges = len(tree.times)
     base = log_prior(tree)
-    moves_likelihood = not learn_noise and bool(np.any(noise > 0))
+    moves_likelihood = not now.noise.learned and bool(np.any(noise > 0))
     log_p_data = likelihood(now.covariance, X) if moves_likelihood else None
 
     def scaled(log_c: float) -> Unknowns:
         c = math.exp(log_c)
         times = Tree(tree.children, c * tree.times, tree.names)
         covariance, _ = family.rescale(now.covariance, c)
-        moved = (now.with_noise_level(c * level) if learn_noise else now)._replace(tree=times, covariance=covariance)
-        return moved if latent is None else latent.scaled(moved, c)
+        moved = now.with_noise_level(c * level)._replace(tree=times, covariance=covariance)
+        return table.scaled(moved, c)
 
     def log_density(log_c: float) -> float:
         c = math.exp(log_c)
         value = c * base + n_merges * log_c + family.log_rescale(now.covariance, c)
-        if learn_noise:
-            value += log_c - c * level if c * level > 0.99 * SMALLEST_NOISE else -math.inf
-        if latent is not None:
-            value += latent.log_scaled(now, c)
+        value += now.noise.log_rescale(level, log_c)
+        value += table.log_scaled(now, c)
         if log_p_data is not None:  # at (ct, s₀, Φ/c) what it is at (t, s₀/c, Φ)
             value += power * log_p_data(tree, noise / c)
         return value
@@ -278,121 +238,78 @@ def draw_scale(
     return scaled(log_c)
 
 
-def draw_missing(now: Unknowns, X: Floats, rng: np.random.Generator) -> Unknowns:
-    """Missing entries given the rest: jointly and exactly if Φ is diagonal, else given a draw of the internal nodes."""
-    if now.covariance.is_diagonal:
-        variances = now.covariance.variances()
-        return now._replace(missing=missing.impute_columns(now.tree, X, variances, now.leaf_noise, rng))
-    n = len(X)
-    phi, times, above = now.covariance.matrix(), now.tree.times, now.tree.parents()[:n]
-    spread = times[above - n] + now.leaf_noise
-    precision = DenseRoot.of(phi).precision
-    nodes = sample_nodes(now.tree, filled(X, now), phi, now.leaf_noise, random_state=rng)[0]
-    return now._replace(missing=missing.impute_rows(X, nodes[above], spread, precision, rng))
-
-
 def iterate(
     now: Unknowns,
     X: Floats,
     family: CovarianceFamily,
     rng: np.random.Generator,
     move: Callable[[Unknowns], Unknowns],
-    learn_noise: bool = True,
-    latent: Augmentation | None = None,
+    table: ChainTable | None = None,
     working: Working = PLAIN,
 ) -> Unknowns:
     """One iteration: leaves p(t, π, Φ, s₀, missing | X) unchanged, if `move` leaves p(t, π | the rest) unchanged."""
+    table = table or Numbers(X)
     now = move(now)
-    seen = what_counts(now, X, latent)
-    drawn = None if latent is None else latent.draw_covariance(now, seen, family, rng)
-    now = draw_covariance(now, seen, family, rng, working) if drawn is None else drawn
-    seen = seen if drawn is None else what_counts(now, X, latent)
-    if learn_noise:
+    seen = table.seen(now)
+    drawn = table.draw_covariance(now, seen, family, rng)
+    now = drawn or draw_covariance(now, seen, family, rng, working)
+    seen = table.seen(now) if drawn else seen
+    if now.noise.learned:
         now = draw_offset(draw_noise(now, seen, family, rng, working), rng, working)
-        if now.tails is not None:
-            least = max(SMALLEST_NOISE, working.least_noise(now.covariance))
-            now = now._replace(tails=draw_tails(now.leaf_noise, now.tails, rng, least))
-    now = draw_scale(now, seen, family, learn_noise, rng, latent, working.power)
-    if latent is not None and learn_noise:
-        for _ in range(N_AGES):
-            now = draw_age(now, likelihood(now.covariance, latent.seen(now)), family, latent, rng)
-    if now.missing is not None:
-        # Missing entries and the tree slow each other down, and both are cheap: they alternate.
-        draw = partial(draw_missing, X=X, rng=rng) if latent is None else partial(latent.draw, rng=rng, move_cuts=False)
-        for _ in range(N_TURNS if latent is None or len(X) <= MANY_ROWS else 0):
-            now = move(draw(now))
-        # Given the parents, s₀ has the likelihood that is not raised to a power.
-        again = learn_noise and working.power == 1.0
-        now = draw(now) if latent is None else latent.draw(now, rng, learn_noise=again)
-    return now
+        least = max(SMALLEST_NOISE, working.least_noise(now.covariance))
+        now = now._replace(noise=now.noise.update(now.leaf_noise, least, rng))
+    now = draw_scale(now, seen, family, rng, table, working.power)
+    for _ in range(table.n_ages if now.noise.learned else 0):
+        now = draw_age(now, likelihood(now.covariance, table.seen(now)), family, table, rng)
+    # Missing entries and the tree slow each other down, and both are cheap: they alternate.
+    for _ in range(table.n_turns):
+        now = move(table.draw(now, rng, move_cuts=False))
+    # Given the parents, s₀ has the likelihood that is not raised to a power.
+    return table.draw(now, rng, learn_noise=now.noise.learned and working.power == 1.0)
 
 
-def what_counts(now: Unknowns, X: Floats, latent: Augmentation | None = None) -> Floats:
-    """Return the table used for Φ, s₀ and scale: X unchanged if NaN can be integrated out, else filled in."""
-    if latent is not None:
-        return latent.seen(now)
-    return X if now.covariance.is_diagonal else filled(X, now)
-
-
-def log_joint(now: Unknowns, X: Floats, latent: Augmentation | None = None) -> float:
+def log_joint_of(now: Unknowns, X: Floats, table: ChainTable | None = None) -> float:
     """log p(X, t, π | Φ, s₀); of the filled table with latent coordinates, or if Φ is full and entries are missing."""
-    return log_prior(now.tree) + likelihood(now.covariance, what_counts(now, X, latent))(now.tree, now.leaf_noise)
+    seen = (table or Numbers(X)).seen(now)
+    return log_prior(now.tree) + likelihood(now.covariance, seen)(now.tree, now.leaf_noise)
 
 
 TRACES = ("leaf_noise", "last_time", "log_scale", "log_joint")
 
 
-class Draw(NamedTuple):
-    """What is kept from an iteration."""
-
-    children: npt.NDArray[Any]  # (n−1, 2)
-    times: Floats  # (n−1,)
-    values: dict[str, Any]  # of Φ
-    leaf_noise: float  # of the first leaf: of all, if it is learned
-    log_joint: float
-    latent: Singles | None = None  # entries that were drawn, of some draws of a table with `columns`
-    cuts: Floats | None = None
-    own_noise: Floats | None = None  # (n,) of every row, if they differ
-    df: float = math.inf  # of its tails
-
-    @property
-    def tails(self) -> Tails:
-        """The distribution of the rows' noise."""
-        return Tails(self.leaf_noise, self.df)
-
-
-class Chain:
+class TreeChain:
     """A chain and its draws so far. `advance` extends it; nothing else changes it."""
 
     def __init__(
         self,
         X: Floats,
         family: CovarianceFamily,
-        settings: Settings,
+        settings: ChainSettings,
         start: Unknowns,
         near: Near,
         rng: np.random.Generator,
-        latent: Augmentation | None = None,
+        table: ChainTable | None = None,
         working: Working = PLAIN,
     ) -> None:
-        self.X, self.family, self.settings, self.latent, self.working = X, family, settings, latent, working
+        self.X, self.family, self.settings, self.working = X, family, settings, working
+        self.table = table or Numbers(X)
         self.rng = rng
         self.now, self.n_done = start, 0
-        rows = start.covariance.whiten(filled(X, start)) if latent is None else boxes(latent, start, rng).rows
-        wanted = WANTED if latent is None else WANTED_OF_LATENT
-        self.walk = Walk(start.tree, near, rows, start.leaf_noise, self.rng, power=working.power, wanted=wanted)
+        boxed = self.table.boxes(start, rng)
+        rows = start.covariance.whiten(filled(X, start)) if boxed is None else boxed.rows
+        how = {"power": working.power, "wanted": self.table.wanted}
+        self.walk = Walk(start.tree, near, rows, start.leaf_noise, self.rng, **how)
         self.draws: list[Draw] = []
-        cuts = ("cuts",) if start.cuts is not None and start.cuts.any() else ()
-        tails = () if start.tails is None else ("noise_df",)
-        self.trace: dict[str, list[Any]] = {name: [] for name in (*start.covariance.values, *TRACES, *cuts, *tails)}
+        cuts = ("cuts",) if start.cuts.any() else ()
+        names = (*start.covariance.values, *TRACES, *cuts, *start.noise.trace())
+        self.trace: dict[str, list[Any]] = {name: [] for name in names}
         self.completed = Completed()
 
     def advance(self) -> None:
         """Run one iteration and keep its draw."""
         settings = self.settings
         move = self.build if settings.greedy else self.move
-        how = (move, settings.learn_noise, self.latent, self.working)
-        self.now = iterate(self.now, self.X, self.family, self.rng, *how)
+        self.now = iterate(self.now, self.X, self.family, self.rng, move, self.table, self.working)
         self.n_done += 1
         if self.n_done <= self.settings.warmup and not self.settings.greedy:
             self.adapt()
@@ -400,7 +317,7 @@ class Chain:
 
     def move(self, now: Unknowns) -> Unknowns:
         """Make a sweep of the tree, given the rest, and draw each row's own noise."""
-        walk, boxed = self.walk, None if self.latent is None else boxes(self.latent, now, self.rng)
+        walk, boxed = self.walk, self.table.boxes(now, self.rng)
         rows = now.covariance.whiten(filled(self.X, now)) if boxed is None else boxed.rows
         walk.given(rows, now.leaf_noise, now.tree.times)
         if boxed is not None:
@@ -408,7 +325,7 @@ class Chain:
         # A fixed Φ does not adapt to the times, so their scale must be found separately.
         walk.sweep(rescaled=self.family.log_rescale(now.covariance, 2.0) == -math.inf)
         now = _taken_from(walk, now)
-        return now if self.latent is None or boxed is None else unboxed(self.latent, now, boxed, walk.rows)
+        return now if boxed is None else self.table.unboxed(now, boxed, walk.rows)
 
     def build(self, now: Unknowns) -> Unknowns:
         """Build the greedy tree, given the rest."""
@@ -419,7 +336,7 @@ class Chain:
         """Adapt searches to the chain, and find near rows again where Φ may have changed."""
         self.walk.adapt(self.n_done, self.settings.warmup)
         if self.n_done == self.settings.warmup // 2 and not isinstance(self.family, Spherical | Fixed):
-            self.walk.set_near(nearest(self.now.covariance.whiten(filled(self.X, self.now)), N_NEAR)[0])
+            self.walk.set_near(nearest(self.now.covariance.whiten(filled(self.X, self.now)), sizes.NEAR_ROWS)[0])
 
     def keep(self) -> None:
         """Append to the trace and, after warm-up, to the draws; missing entries count since the last check."""
@@ -431,38 +348,35 @@ class Chain:
             "leaf_noise": now.noise_level,
             "last_time": float(now.tree.times[-1]),
             "log_scale": float(np.log(now.tree.times).mean()) + now.covariance.log_det / now.covariance.d,
-            "log_joint": log_joint(now, self.X, self.latent),
+            "log_joint": log_joint_of(now, self.X, self.table),
+            **now.noise.trace(),
         }
-        if now.tails is not None:
-            row["noise_df"] = now.tails.df
-        if "cuts" in self.trace and now.cuts is not None:
+        if "cuts" in self.trace:
             row["cuts"] = now.cuts
         for name, value in row.items():
             self.trace[name].append(value)
         after = self.n_done - self.settings.warmup
         if after > 0 and after % self.settings.thin == 0:
             self.draws.append(self.draw())
-            if now.missing is not None:
-                self.completed.add(now.missing)
+            self.completed.add(now.missing)
 
-    def draw(self) -> Draw:
-        """Return the chain's current position in the form that is stored."""
+    def draw(self, whole: bool = False) -> Draw:
+        """Return the chain's current position in the form that is stored; `whole` with what is drawn of the table."""
         now = self.now
         smaller = np.int32 if len(self.X) < 2**30 else np.int64
         every = self.settings.keep_latent
-        kept = every > 0 and len(self.draws) % every == 0
+        kept = whole or (every > 0 and len(self.draws) % every == 0)
         return Draw(
             now.tree.children.astype(smaller),
             now.tree.times,
-            dict(now.covariance.values),
-            now.noise_level,
             self.trace["log_joint"][-1],
-            now.missing.drawn.astype(np.float32) if kept and now.missing is not None else None,
-            (np.zeros(0) if now.cuts is None else now.cuts) if kept else None,
-            *(() if now.tails is None else (now.leaf_noise, now.tails.df)),
+            dict(now.covariance.values),
+            now.noise.compact(now.leaf_noise),
+            now.noise.tails,
+            Latent(now.missing.drawn.astype(np.float32), now.cuts) if kept else None,
         )
 
-    def without_draws(self) -> Chain:
+    def without_draws(self) -> TreeChain:
         """Return a copy that continues from here without past draws: small enough to send."""
         light = copy.copy(self)
         light.rng, light.walk = copy.deepcopy(self.rng), copy.deepcopy(self.walk)
@@ -470,7 +384,7 @@ class Chain:
         light.trace = {name: [] for name in self.trace}
         return light
 
-    def follow(self, other: Chain) -> None:
+    def follow(self, other: TreeChain) -> None:
         """Take over the position of a copy without past draws, and what it has drawn since."""
         self.rng, self.walk = other.rng, other.walk
         self.now, self.n_done, self.completed = other.now, other.n_done, other.completed
@@ -486,14 +400,14 @@ class Chain:
         return {"log joint": f"{self.trace['log_joint'][-1]:,.0f}{phase}"}
 
 
-def completed(X: Floats, chains: Sequence[Chain]) -> tuple[Floats, Floats]:
+def completed(X: Floats, chains: Sequence[TreeChain]) -> tuple[Floats, Floats]:
     """X with posterior means in place of missing entries, and their standard deviations."""
     spread = np.zeros_like(X)
-    if chains[0].now.missing is None:
+    if not len(chains[0].now.missing.expected):
         return X, spread
     parts = [chain.completed for chain in chains if chain.completed.n]
     if not parts:
-        current = [chain.now.missing.expected for chain in chains if chain.now.missing]
+        current = [chain.now.missing.expected for chain in chains]
         return fill(X, np.mean(current, axis=0)), spread
     weights = np.array([part.n for part in parts]) / sum(part.n for part in parts)
     expected = np.tensordot(weights, np.array([part.expected for part in parts]), axes=1)

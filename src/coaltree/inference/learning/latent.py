@@ -25,27 +25,31 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from coaltree import sizes
 from coaltree._arrays import Bools, Floats, Ints
+from coaltree.inference.learning import boxes as cells
 from coaltree.inference.learning.levels import Levels
 from coaltree.inference.learning.start import Unknowns, apart
+from coaltree.inference.learning.table import N_TURNS
 from coaltree.inference.moves.lineages import expected_times
-from coaltree.inference.moves.row_noise import SMALLEST_NOISE
+from coaltree.inference.moves.walk import WANTED_OF_LATENT
 from coaltree.model import missing
 from coaltree.model.columns import CATEGORICAL, UNIT, Columns, Encoded, mean_gap
 from coaltree.model.covariance import CovarianceFamily
 from coaltree.model.diffusion import sample_nodes, scatter
 from coaltree.model.factorisations import DenseRoot
 from coaltree.model.missing import Imputed
+from coaltree.model.noise import SMALLEST_NOISE
 from coaltree.model.slice import slice_step
-from coaltree.model.truncated import draw_between, log_cells, log_levels
+from coaltree.model.truncated import draw_between, log_interval_probability, log_levels
 from coaltree.model.unit import UnitWishart
 from coaltree.randomness import Stream, make_streams
 from coaltree.tree import Tree
 
 # Draws made at the start before anything else moves.
 N_FIRST = 3
-# Rows whose nearest others tell how much noise to begin with.
-N_PROBED = 300
+# Slices of the age of the tree per iteration.
+N_AGES = 2
 
 
 class _Row(NamedTuple):
@@ -58,17 +62,23 @@ class _Row(NamedTuple):
 
 
 class Augmentation:
-    """What a chain needs to know about a table's columns to draw their coordinates."""
+    """A table in a chain (`table.ChainTable`), with columns whose coordinates are drawn."""
+
+    may_be_rounded = False
+    wanted = WANTED_OF_LATENT
+    n_ages = N_AGES
 
     def __init__(self, columns: Columns, encoded: Encoded) -> None:
         self.columns, self.encoded = columns, encoded
+        self.rough = encoded.start
         self.drawn = np.isnan(encoded.X)
         # Nothing is known about these, so a diagonal Φ integrates them out.
         self.unknown: Bools = np.isnan(encoded.start)
         self.unit = columns.unit
+        self.n_turns = N_TURNS if len(encoded.X) <= sizes.ROWS_DRAWN_IN_TURNS else 0
 
-    def first_noise(self, rng: np.random.Generator) -> Floats:
-        """Leaf noise to begin with, (n,): about what separates the nearest rows.
+    def first_level(self, rng: np.random.Generator) -> float:
+        """Leaf noise to begin with: about what separates the nearest rows.
 
         Rows a pair of which merges at 1 on average have variance 1, and nearest ones differ by 2(t + s₀) with t ≈ 1/n.
         From far less noise, the first merges of many rows take up most of the tree's time, and a chain takes long to
@@ -76,30 +86,28 @@ class Augmentation:
         """
         Z = self.encoded.start
         rows = np.where(self.unknown, 0.0, (Z - np.nanmean(Z, axis=0)) / np.where(self.unit, 1.0, np.nanstd(Z, axis=0)))
-        probed = rng.permutation(len(rows))[:N_PROBED]
+        probed = rng.permutation(len(rows))[: sizes.ROWS_PROBED]
         distance = cdist(rows[probed], rows, "sqeuclidean")
         distance[np.arange(len(probed)), probed] = np.inf
-        level = 0.5 * float(np.mean(distance.min(axis=1))) / rows.shape[1]
-        return np.full(len(rows), max(level, 1.0 / len(rows)))
+        level: float = 0.5 * float(np.mean(distance.min(axis=1))) / rows.shape[1]
+        return max(level, 1.0 / len(rows))
 
-    def begin(self, start: Unknowns, rng: np.random.Generator, learn_noise: bool = False) -> Unknowns:
+    def begin(self, start: Unknowns, rng: np.random.Generator) -> Unknowns:
         """Return a start, whose missing entries are those of `encoded.start`, with coordinates and cutpoints."""
-        if learn_noise:
+        if start.noise.learned:
             tree = start.tree
             start = start._replace(tree=apart(Tree(tree.children, expected_times(tree.n_leaves), tree.names)))
         Z = self.encoded.start.copy()
-        if start.missing is not None:
-            Z[self.unknown] = start.missing.drawn
+        Z[self.unknown] = start.missing.drawn
         now = start._replace(
             missing=Imputed(Z[self.drawn], Z[self.drawn]), cuts=self.columns.first_cuts(self.encoded.codes)
         )
         for _ in range(N_FIRST):
-            now = self.draw(now, rng, learn_noise=learn_noise)
+            now = self.draw(now, rng, learn_noise=start.noise.learned)
         return now
 
     def table(self, now: Unknowns) -> Floats:
         """Return all coordinates as last drawn, (n, D)."""
-        assert now.missing is not None
         Z = self.encoded.X.copy()
         Z[self.drawn] = now.missing.drawn
         return Z
@@ -111,14 +119,20 @@ class Augmentation:
             Z[self.unknown] = np.nan
         return Z
 
+    def boxes(self, now: Unknowns, rng: np.random.Generator) -> cells.Boxes:
+        """Return whitened rows and where they can be, for moves of the tree that shift them."""
+        return cells.boxes(self, now, rng)
+
+    def unboxed(self, now: Unknowns, boxed: cells.Boxes, rows: Floats) -> Unknowns:
+        """Return the state with the coordinates of other whitened rows."""
+        return cells.unboxed(self, now, boxed, rows)
+
     # ---- coordinates
 
     def draw(
         self, now: Unknowns, rng: np.random.Generator, move_cuts: bool = True, learn_noise: bool = False
     ) -> Unknowns:
         """Draw cutpoints, s₀ if it is learned, coordinates and missing entries given the tree and Φ."""
-        assert now.missing is not None
-        assert now.cuts is not None
         cuts, stream = now.cuts.copy(), make_streams(rng, 1)[0]
         Z, row = self._parents(now, rng, stream)
         alone = row.variances is not None  # columns do not depend on each other given the parents
@@ -188,7 +202,9 @@ class Augmentation:
 
         def log_density(log_noise: float) -> float:
             noise = math.exp(log_noise)
-            return log_cells(low, high, centre, np.sqrt(branch + noise * shares), sizes) - noise + log_noise
+            return (
+                log_interval_probability(low, high, centre, np.sqrt(branch + noise * shares), sizes) - noise + log_noise
+            )
 
         lower = math.log(SMALLEST_NOISE)
         at = max(math.log(now.noise_level), lower)
@@ -233,7 +249,6 @@ class Augmentation:
         stream: Stream,
     ) -> None:
         """Shift merges and all that is below them, the leaves' coordinates integrated out; missing entries follow."""
-        assert now.cuts is not None
         levels, above = Levels(now.tree, spread), now.tree.parents()[: len(Z)]
         for j, model in enumerate(self.columns.models):
             here, k = self.columns.coordinates(j), int(self.columns.first[j])
@@ -301,8 +316,6 @@ class Augmentation:
         """
         if not isinstance(family, UnitWishart):
             return None
-        assert now.missing is not None
-        assert now.cuts is not None
         drawn = family.update(now.covariance, scatter(now.tree, Z, now.leaf_noise), len(Z) - 1, rng)
         new, deviations = family.normalised(drawn)
         if math.log(rng.random()) >= self._log_scaled(now.cuts, 1.0 / deviations):
@@ -311,7 +324,6 @@ class Augmentation:
 
     def log_scaled(self, now: Unknowns, c: float) -> float:
         """Log of prior ratio and Jacobian when times are multiplied by c, and hence unit coordinates by √c."""
-        assert now.cuts is not None
         return self._log_scaled(now.cuts, np.where(self.unit, math.sqrt(c), 1.0))
 
     def scaled(self, now: Unknowns, c: float) -> Unknowns:
@@ -328,8 +340,6 @@ class Augmentation:
         return total
 
     def _scaled(self, now: Unknowns, factors: Floats) -> Unknowns:
-        assert now.missing is not None
-        assert now.cuts is not None
         each = np.broadcast_to(factors, self.drawn.shape)[self.drawn]
         of_cuts = np.repeat(factors[self.columns.first[:-1]], np.diff(self.columns.first_cut))
         return now._replace(

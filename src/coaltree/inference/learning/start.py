@@ -6,26 +6,25 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coaltree import sizes
 from coaltree._arrays import Floats, SmallInts
 from coaltree.inference.greedy.build import build
 from coaltree.inference.greedy.neighbors import build_by_graph
 from coaltree.inference.greedy.rules import PEAK
-from coaltree.inference.moves.row_noise import FIRST_DF, Tails, first_noise
 from coaltree.inference.neighbors import nearest
 from coaltree.model import missing
 from coaltree.model.covariance import CovarianceFamily, State
 from coaltree.model.diffusion import pair_distances, refuse_copies
 from coaltree.model.family import diagonal_only
+from coaltree.model.noise import SHARED, NoiseFamily
 from coaltree.tree import Tree
 
 Near = SmallInts
 
-# Near rows of every row: candidates of the greedy start, and where searches for an edge begin.
-N_NEAR = 12
-# Up to this many rows the start is the greedy tree over all pairs, beyond that over near ones.
-ALL_PAIRS = 1500
 # Further chains start from rows moved by this fraction of the distance to the next.
 JITTER = 0.5
+
+NOTHING, NO_CUTS = missing.Imputed(np.zeros(0), np.zeros(0)), np.zeros(0)
 
 
 class Unknowns(NamedTuple):
@@ -34,67 +33,62 @@ class Unknowns(NamedTuple):
     tree: Tree
     covariance: State
     leaf_noise: Floats  # (n,)
-    missing: missing.Imputed | None = None  # entries of X that are NaN
-    cuts: Floats | None = None  # cutpoints of binary and ordinal columns, (C,); None for a numeric table
-    tails: Tails | None = None  # of leaf noise, if every row has its own
+    missing: missing.Imputed = NOTHING  # entries of X that are NaN
+    cuts: Floats = NO_CUTS  # cutpoints of binary and ordinal columns, (C,)
+    noise: NoiseFamily = SHARED  # how the rows' noise is distributed
 
     @property
     def noise_level(self) -> float:
         """s₀: the noise that all rows share, or around which theirs varies."""
-        return float(self.leaf_noise[0]) if self.tails is None else self.tails.scale
+        return self.noise.level(self.leaf_noise)
 
     def with_noise_level(self, level: float) -> Unknowns:
         """Return the same with all noise rescaled to another s₀."""
-        if self.tails is None:
-            return self._replace(leaf_noise=np.full_like(self.leaf_noise, level))
-        stretched = (level / self.tails.scale) * self.leaf_noise
-        return self._replace(leaf_noise=stretched, tails=self.tails._replace(scale=level))
+        rows, noise = self.noise.at_level(self.leaf_noise, level)
+        return self._replace(leaf_noise=rows, noise=noise)
 
 
-def first_guess(X: Floats, family: CovarianceFamily, leaf_noise: Floats | None) -> Unknowns:
+def first_guess(X: Floats, family: CovarianceFamily, noise: NoiseFamily = SHARED) -> Unknowns:
     """Begin with the covariance of the data and the greedy tree by peaks."""
-    return first_guesses(X, family, leaf_noise, 1, np.random.default_rng(0))[0][0]
+    return first_guesses(X, family, noise, 1, np.random.default_rng(0))[0][0]
 
 
 def first_guesses(
     X: Floats,
     family: CovarianceFamily,
-    leaf_noise: Floats | None,
+    noise: NoiseFamily,
     n_chains: int,
     rng: np.random.Generator,
-    heavy: bool = False,
+    level: float | None = None,
 ) -> tuple[list[Unknowns], Near]:
     """Where each chain starts, and the near rows of every row, (n, k).
 
     All begin with the covariance of the data. The first has the greedy tree by peaks, the others the same for rows
-    moved at random by about half the distance to the next row, so that their clades differ at every level. With `heavy`
-    noise, variances are those of the middle half of each column, and rows far from all others start with more noise.
+    moved at random by about half the distance to the next row, so that their clades differ at every level. If noise
+    `varies`, variances are those of the middle half of each column. Learned noise starts at `level`; by default at half
+    the time by which half of the lineages are expected to have merged, 2/n.
     """
-    # Learned noise starts at half the time by which half of the lineages are expected to have merged, 2/n.
-    noise = np.full(len(X), 1.0 / len(X)) if leaf_noise is None else leaf_noise
     complete = not np.isnan(X).any()
-    variances = _middle_variances(X) if heavy else np.nanvar(X, axis=0)
+    variances = _middle_variances(X) if noise.varies else np.nanvar(X, axis=0)
     if diagonal_only(family):
         covariance = family.start(variances)
     else:
-        whole = complete and not heavy
+        whole = complete and not noise.varies
         covariance = family.start(np.atleast_2d(np.cov(X, rowvar=False)) if whole else np.diag(variances))
     rows = covariance.whiten(X if complete else _crudely_filled(X))
-    refuse_copies(rows, noise)
-    index, distance = nearest(rows, N_NEAR)
-    tails = None
-    if heavy:
-        tails = Tails(float(noise[0]), FIRST_DF)
-        noise = first_noise(distance[:, 0], tails.scale)
+    index, distance = nearest(rows, sizes.NEAR_ROWS)
+    leaf_noise, noise = noise.start(len(X), level or 1.0 / len(X), distance[:, 0])
+    refuse_copies(rows, leaf_noise)
     step = JITTER * np.sqrt(distance[:, :1] / rows.shape[1])
     starts = []
     for k in range(n_chains):
         moved = rows if k == 0 else rows + step * rng.standard_normal(rows.shape)
         near = (index, distance) if k == 0 else None
-        starts.append(Unknowns(apart(greedy_start(moved, noise, near)), covariance, noise, tails=tails))
+        starts.append(Unknowns(apart(greedy_start(moved, leaf_noise, near)), covariance, leaf_noise, noise=noise))
     if not complete:
-        sizes = covariance.variances()
-        starts = [start._replace(missing=missing.impute_columns(start.tree, X, sizes, noise, rng)) for start in starts]
+        variances = covariance.variances()
+        drawn = [missing.impute_columns(start.tree, X, variances, leaf_noise, rng) for start in starts]
+        starts = [start._replace(missing=each) for start, each in zip(starts, drawn, strict=True)]
     return starts, index
 
 
@@ -107,9 +101,9 @@ def _middle_variances(X: Floats) -> Floats:
 
 def greedy_start(rows: Floats, noise: Floats, near: tuple[Near, Floats] | None, neighbors: int | None = None) -> Tree:
     """The greedy tree by peaks: over all pairs if rows are few, else over near ones."""
-    if neighbors is None and len(rows) <= ALL_PAIRS:
+    if neighbors is None and len(rows) <= sizes.ROWS_FOR_ALL_PAIRS:
         return Tree(*build(pair_distances(rows), rows.shape[1], noise, PEAK))
-    return Tree(*build_by_graph(rows, noise, PEAK, neighbors or N_NEAR, near))
+    return Tree(*build_by_graph(rows, noise, PEAK, neighbors or sizes.NEAR_ROWS, near))
 
 
 def apart(tree: Tree) -> Tree:
@@ -122,7 +116,7 @@ def _crudely_filled(X: Floats) -> Floats:
     """X with missing entries from near rows, compared on shared columns; with many rows, means of columns."""
     from sklearn.impute import KNNImputer  # slow to import
 
-    if len(X) <= ALL_PAIRS:
+    if len(X) <= sizes.ROWS_FOR_ALL_PAIRS:
         scale = np.maximum(np.nanstd(X, axis=0), 1e-300)
         return np.asarray(KNNImputer(n_neighbors=3).fit_transform(X / scale) * scale)
     return np.where(np.isnan(X), np.nanmean(X, axis=0), X)

@@ -20,11 +20,11 @@ import numpy as np
 from scipy.special import wrightomega
 
 from coaltree._arrays import Floats
-from coaltree.inference.learning.latent import Augmentation
 from coaltree.inference.learning.start import Unknowns
-from coaltree.inference.moves.row_noise import SMALLEST_NOISE
+from coaltree.inference.learning.table import ChainTable
 from coaltree.model.coalescent import log_prior
 from coaltree.model.covariance import CovarianceFamily
+from coaltree.model.noise import SMALLEST_NOISE
 from coaltree.model.slice import slice_step
 from coaltree.tree import Tree
 
@@ -42,7 +42,7 @@ def draw_age(
     now: Unknowns,
     log_likelihood: Callable[[Tree, Floats], float],
     family: CovarianceFamily,
-    latent: Augmentation,
+    table: ChainTable,
     rng: np.random.Generator,
 ) -> Unknowns:
     """Draw how old the tree is above a random time, with learned noise, Φ and unit coordinates in proportion.
@@ -61,7 +61,7 @@ def draw_age(
             return -math.inf
         times, log_jacobian = stretch(tree.times, turn, log_c)
         value = log_prior(Tree(tree.children, times)) + log_jacobian + log_c - c * level
-        value += family.log_rescale(now.covariance, c) + latent.log_scaled(now, c)
+        value += family.log_rescale(now.covariance, c) + table.log_scaled(now, c)
         # At (h(t), c s₀, Φ/c) and √c z what it is at (h(t)/c, s₀, Φ) and z, up to a factor that log_scaled has.
         return value + log_likelihood(Tree(tree.children, times / c), now.leaf_noise)
 
@@ -72,4 +72,4 @@ def draw_age(
     times, _ = stretch(tree.times, turn, log_c)
     covariance, _ = family.rescale(now.covariance, c)
     moved = now.with_noise_level(c * level)._replace(tree=Tree(tree.children, times, tree.names), covariance=covariance)
-    return latent.scaled(moved, c)
+    return table.scaled(moved, c)

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from coaltree import sizes
 from coaltree._arrays import Floats
 from coaltree.errors import InputError
 from coaltree.inference.learning.start import Unknowns, greedy_start
@@ -34,8 +35,8 @@ from coaltree.model.diffusion import pass_up
 from coaltree.validation import check_real
 
 AUTO, ALL = "auto", "all"
-# Rows from which d_e is estimated at most, rounds of tree and C, and the share by which d_e still changes at the end.
-MOST_COUNTED, MOST_ROUNDS, SETTLED = 1000, 12, 0.01
+# Rounds of tree and C, and the share by which d_e still changes at the end.
+MOST_ROUNDS, SETTLED = 12, 0.01
 # A column has ties if fewer of its values than this share are distinct. Values nearer than this share of their range
 # are equal, up to rounding in floating point.
 TIED, EQUAL = 0.9, 1e-9
@@ -98,13 +99,13 @@ def count_columns(rows: Floats, noise: Floats) -> float:
     from sklearn.covariance import ledoit_wolf  # slow to import
 
     n, d = rows.shape
-    if n > MOST_COUNTED:
-        some = np.linspace(0, n - 1, MOST_COUNTED).astype(int)
-        rows, noise, n = rows[some], noise[some], MOST_COUNTED
+    if n > sizes.ROWS_COUNTED:
+        some = np.linspace(0, n - 1, sizes.ROWS_COUNTED).astype(int)
+        rows, noise, n = rows[some], noise[some], sizes.ROWS_COUNTED
     rows = rows - rows.mean(axis=0)
     if d >= n:  # what is said of C, and distances, are the same in the space of the rows
-        left, sizes, _ = np.linalg.svd(rows, full_matrices=False)
-        rows = (left * sizes)[:, :-1]
+        left, lengths, _ = np.linalg.svd(rows, full_matrices=False)
+        rows = (left * lengths)[:, :-1]
     metric: Floats = rows
     found = float(d)
     for _ in range(MOST_ROUNDS):

@@ -116,7 +116,7 @@ def expectation(edge: Edge, time: float) -> tuple[float, float, float, float]:
 
 
 @borrowing
-def log_likelihood(edge: Edge, d: float, time: float) -> float:
+def log_edge_likelihood(edge: Edge, d: float, time: float) -> float:
     """Log f(t) without the coalescent's term −Λ(t) and the constant −(d/2) log 2π."""
     if d == 0.0:
         return 0.0
@@ -125,13 +125,13 @@ def log_likelihood(edge: Edge, d: float, time: float) -> float:
 
 
 @borrowing
-def log_density(edge: Edge, others: Others, d: float, time: float) -> float:
+def log_edge_density(edge: Edge, others: Others, d: float, time: float) -> float:
     """Log f(t), without the constant −(d/2) log 2π."""
-    return log_likelihood(edge, d, time) - exposure(others, time)[0]
+    return log_edge_likelihood(edge, d, time) - exposure(others, time)[0]
 
 
 @borrowing
-def slope(edge: Edge, others: Others, d: float, time: float) -> tuple[float, float]:
+def slope_on_edge(edge: Edge, others: Others, d: float, time: float) -> tuple[float, float]:
     """The derivative (log f)′, and the step that Newton's method takes to a zero of v² (log f)′.
 
     With ε and v′ constant and no prior, v² (log f)′ = (ε − dv) v′/2 is linear in t.
@@ -171,14 +171,14 @@ def find_peak(edge: Edge, others: Others, d: float, tolerance: float) -> tuple[f
     low, high = edge.low, edge.high
     tolerance /= math.sqrt(1.0 + 0.5 * d)
     time = high
-    value = slope(edge, others, d, high)[0]
+    value = slope_on_edge(edge, others, d, high)[0]
     if value < 0.0:
         time = low
-        value = slope(edge, others, d, low)[0]
+        value = slope_on_edge(edge, others, d, low)[0]
         if value > 0.0:
             time = 0.5 * (low + high)
             for _ in range(60):
-                value, step = slope(edge, others, d, time)
+                value, step = slope_on_edge(edge, others, d, time)
                 if value > 0.0:
                     low = time
                 else:
@@ -222,9 +222,9 @@ def spread_knots(edge: Edge, peak: float, width: float, out: Floats) -> None:
 def lay_knots(edge: Edge, others: Others, d: float, beta: float, peak: float, width: float, out: Floats) -> None:
     """Knots of the proposal, out (2, N_KNOTS): times from low to high and β log f there."""
     spread_knots(edge, peak, width, out)
-    top = beta * log_density(edge, others, d, peak)
+    top = beta * log_edge_density(edge, others, d, peak)
     for k in range(N_KNOTS):
-        out[LOG, k] = max(beta * log_density(edge, others, d, out[TIME, k]), top - DEPTH)
+        out[LOG, k] = max(beta * log_edge_density(edge, others, d, out[TIME, k]), top - DEPTH)
 
 
 @borrowing
@@ -303,7 +303,7 @@ def draw_from_knots(knots: Floats, stream: Stream) -> float:
 
 
 @inline
-def log_mass(edge: Edge, others: Others, d: float, beta: float, peak: float, width: float, knots: Floats) -> float:
+def log_edge_mass(edge: Edge, others: Others, d: float, beta: float, peak: float, width: float, knots: Floats) -> float:
     """Log ∫ f^β over the edge, as proposed: exact above the root, by knots elsewhere (which are left in `knots`)."""
     if edge.high == math.inf:
         eps, r = root_excess(edge)
@@ -314,7 +314,7 @@ def log_mass(edge: Edge, others: Others, d: float, beta: float, peak: float, wid
 
 
 @inline
-def draw_time(edge: Edge, d: float, beta: float, knots: Floats, stream: Stream) -> float:
+def draw_edge_time(edge: Edge, d: float, beta: float, knots: Floats, stream: Stream) -> float:
     """A time from the proposal on an edge, after `log_mass`."""
     if edge.high == math.inf:
         eps, r = root_excess(edge)

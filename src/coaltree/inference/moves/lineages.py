@@ -105,7 +105,7 @@ def remove(state: Lineages, node: int, time: float) -> None:
 
 
 @borrowing
-def exposure(state: Lineages, times: Floats, time: float) -> float:
+def exposure_without(state: Lineages, times: Floats, time: float) -> float:
     """Λ(t), with the merge of the cut-off subtree removed; `times` are those of all nodes."""
     bucket = n_until(state.bounds, time)
     number, total = 0.0, 0.0
@@ -128,7 +128,7 @@ def expected_times(n: int) -> Floats:
     return 2.0 / np.arange(n - 1, 0, -1) - 2.0 / n
 
 
-def make_clock(merge_times: Floats) -> Others:
+def make_coarse_clock(merge_times: Floats) -> Others:
     """Λ in linear pieces between which the number of lineages falls by a constant factor, from sorted times (n−1,)."""
     n = len(merge_times) + 1
     live = np.unique(np.geomspace(1.0, n, N_PIECES + 1).round())[-2::-1]

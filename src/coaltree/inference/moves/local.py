@@ -27,7 +27,7 @@ import numpy as np
 
 from coaltree._arrays import Floats, Ints, SmallInts
 from coaltree._compile import borrowing, inline, kernel
-from coaltree.inference.moves.edge_density import Edge, Others, log_likelihood
+from coaltree.inference.moves.edge_density import Edge, Others, log_edge_likelihood
 from coaltree.inference.moves.lineages import Lineages, insert, remove
 from coaltree.inference.moves.mutable_tree import hang, other_child, take_out
 from coaltree.inference.moves.regraft_proposal import choose_edge
@@ -124,7 +124,7 @@ def compiled_regraft(search_with: Functions, settle: Any) -> Any:
 
 
 @borrowing
-def describe(state: Local, cut: int, node: int) -> None:
+def measure_edge(state: Local, cut: int, node: int) -> None:
     """Squared distances, and the number of columns, to the power of the likelihood."""
     search, mean = state.search, state.mean
     survey = search.survey
@@ -139,7 +139,7 @@ def describe(state: Local, cut: int, node: int) -> None:
 @borrowing
 def log_place(state: Local, cut: int, node: int, edge: Edge, time: float) -> float:
     """Log density of the subtree's root at a time on an edge, without −Λ."""
-    return log_likelihood(edge, state.heat[0], time)
+    return log_edge_likelihood(edge, state.heat[0], time)
 
 
 @borrowing
@@ -147,7 +147,7 @@ def _stay(state: Local, cut: int, node: int, time: float, stream: Stream) -> Non
     """Nothing else is drawn."""
 
 
-SEARCH = compiled_search(describe, log_place)
+SEARCH = compiled_search(measure_edge, log_place)
 regraft_near = compiled_regraft(SEARCH, _stay)
 
 

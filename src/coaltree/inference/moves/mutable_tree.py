@@ -42,7 +42,7 @@ class Pointers(Protocol):
     def above_variance(self) -> Floats: ...  # noqa: D102
 
 
-class Chain(NamedTuple):
+class MutableTree(NamedTuple):
     """The state of a Markov chain on trees over n whitened rows."""
 
     children: Ints  # (2n, 2), −1 for none
@@ -57,7 +57,7 @@ class Chain(NamedTuple):
     log_joint: Floats  # (1,), up to −½(n−1) log|Φ|
 
 
-def make_chain(tree: Tree, rows: Floats, leaf_noise: Floats) -> Chain:
+def make_chain(tree: Tree, rows: Floats, leaf_noise: Floats) -> MutableTree:
     """Start a chain at a tree over whitened rows (n, d); with d = 0 it samples the prior."""
     n, d = rows.shape
     if tree.n_leaves != n:
@@ -72,7 +72,7 @@ def make_chain(tree: Tree, rows: Floats, leaf_noise: Floats) -> Chain:
     mean[:n] = rows
     variance = np.zeros(origin)
     variance[:n] = leaf_noise
-    state = Chain(
+    state = MutableTree(
         children=children,
         parent=parent,
         time=np.append(tree.node_times(), math.inf),
@@ -84,7 +84,7 @@ def make_chain(tree: Tree, rows: Floats, leaf_noise: Floats) -> Chain:
         others=make_others(n - 2),
         log_joint=np.zeros(1),
     )
-    recompute(state)
+    recompute_tree(state)
     return state
 
 
@@ -107,7 +107,7 @@ def to_arrays(state: Pointers) -> tuple[Ints, Floats]:
     return arrange(state.children, state.time)
 
 
-def to_tree(state: Chain, names: tuple[str, ...] | None = None) -> Tree:
+def to_tree(state: MutableTree, names: tuple[str, ...] | None = None) -> Tree:
     """Return a chain's current tree."""
     return Tree(*to_arrays(state), names)
 
@@ -193,7 +193,7 @@ def edge_around(state: Pointers, merge: int, beta: float = 1.0) -> Edge:
 
 
 @inline
-def set_aside(state: Chain, time: float) -> None:
+def set_aside(state: MutableTree, time: float) -> None:
     """Put all merge times but one, which is `time`, into `others`."""
     others = state.others.times
     skipped = n_until(state.merge_times, time) - 1
@@ -203,7 +203,7 @@ def set_aside(state: Chain, time: float) -> None:
 
 
 @inline
-def put_back(state: Chain, time: float) -> None:
+def put_back(state: MutableTree, time: float) -> None:
     """Set the merge times to `others` and `time`."""
     others = state.others.times
     place = n_until(others, time)
@@ -234,14 +234,14 @@ def hang(state: Pointers, cut: int, node: int, time: float) -> None:
 
 
 @inline
-def detach(state: Chain, cut: int) -> None:
+def detach(state: MutableTree, cut: int) -> None:
     """Remove the subtree under `cut` and its parent merge; messages from below stay correct for the rest."""
     set_aside(state, state.time[state.parent[cut]])
     take_out(state, cut)
 
 
 @inline
-def attach(state: Chain, cut: int, node: int, time: float) -> None:
+def attach(state: MutableTree, cut: int, node: int, time: float) -> None:
     """Attach a detached subtree to the edge above `node`."""
     put_back(state, time)
     hang(state, cut, node, time)
@@ -265,7 +265,7 @@ def upwards(children: Ints, out: Ints) -> None:
 
 
 @inline
-def log_prior(merge_times: Floats) -> float:
+def log_prior_of_times(merge_times: Floats) -> float:
     """−Σ λ_k Δ_k."""
     total = 0.0
     before = 0.0
@@ -294,6 +294,6 @@ def pass_messages(state: Pointers) -> float:
 
 
 @kernel
-def recompute(state: Chain) -> None:
+def recompute_tree(state: MutableTree) -> None:
     """All messages from below and the log joint, from pointers and times."""
-    state.log_joint[0] = log_prior(state.merge_times) + pass_messages(state)
+    state.log_joint[0] = log_prior_of_times(state.merge_times) + pass_messages(state)

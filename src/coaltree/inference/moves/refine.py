@@ -18,9 +18,17 @@ from coaltree._arrays import Ints
 from coaltree._compile import kernel
 from coaltree.errors import InputError
 from coaltree.inference.moves import edge_density
-from coaltree.inference.moves.mutable_tree import Chain, attach, detach, make_chain, other_child, recompute, to_tree
+from coaltree.inference.moves.mutable_tree import (
+    MutableTree,
+    attach,
+    detach,
+    make_chain,
+    other_child,
+    recompute_tree,
+    to_tree,
+)
 from coaltree.inference.moves.regraft_proposal import edge_at, make_survey, visit_edges
-from coaltree.inference.moves.whole_tree import EXACTLY, advance, slice_times
+from coaltree.inference.moves.whole_tree import EXACTLY, advance, slice_node_times
 from coaltree.model.coalescent import log_prior
 from coaltree.model.diffusion import log_density, whiten_leaves
 from coaltree.randomness import RandomState, Stream, as_generator, make_streams
@@ -34,7 +42,7 @@ ANNEALED = 0.7
 
 
 @kernel
-def climb(state: Chain, cuts: Ints) -> None:
+def climb_all(state: MutableTree, cuts: Ints) -> None:
     """Move each of the subtrees in turn to the place with the highest joint, unless it is there already."""
     d = float(state.mean.shape[1])
     survey = make_survey(state.variance.size)
@@ -48,7 +56,7 @@ def climb(state: Chain, cuts: Ints) -> None:
         for k in range(1, n_edges):
             if survey.log_mass[survey.edge[k]] > survey.log_mass[best]:
                 best = survey.edge[k]
-        gain = survey.log_mass[best] - edge_density.log_density(
+        gain = survey.log_mass[best] - edge_density.log_edge_density(
             edge_at(state, survey, cut, home), state.others, d, home_time
         )
         # Merges tied in time have several equivalent places: rounding must not move a subtree among them.
@@ -121,7 +129,7 @@ def refine(
         for _ in range(n_annealed, max_sweeps):
             before = float(state.log_joint[0])
             _best_times(state, stream)
-            climb(state, rng.permutation(len(state.variance)))
+            climb_all(state, rng.permutation(len(state.variance)))
             bar.update()
             if state.log_joint[0] - before < NEGLIGIBLE:
                 break
@@ -132,12 +140,12 @@ def refine(
     return tree if before >= after else found
 
 
-def _best_times(state: Chain, stream: Stream) -> None:
+def _best_times(state: MutableTree, stream: Stream) -> None:
     """Maximise the joint over the times, one merge at a time."""
     for _ in range(50):
         before = float(state.log_joint[0])
-        slice_times(state, math.inf, stream)
+        slice_node_times(state, math.inf, stream)
         if not math.isfinite(before):
-            recompute(state)
+            recompute_tree(state)
         if state.log_joint[0] - before < NEGLIGIBLE:
             break

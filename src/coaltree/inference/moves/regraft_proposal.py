@@ -22,8 +22,8 @@ import numpy as np
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline
 from coaltree.inference.moves import edge_density
-from coaltree.inference.moves.edge_density import N_KNOTS, Edge, Others, blend_distance, log_density
-from coaltree.inference.moves.mutable_tree import Chain, Pointers, look_above
+from coaltree.inference.moves.edge_density import N_KNOTS, Edge, Others, blend_distance, log_edge_density
+from coaltree.inference.moves.mutable_tree import MutableTree, Pointers, look_above
 from coaltree.model.messages import blend, meet, squared_distance
 from coaltree.randomness import Stream, uniform
 
@@ -78,7 +78,7 @@ def edge_at(state: Pointers, survey: Survey, cut: int, node: int) -> Edge:
 
 
 @inline
-def _describe_children(state: Chain, cut: int, node: int, out: Survey) -> None:
+def _describe_children(state: MutableTree, cut: int, node: int, out: Survey) -> None:
     """From a merge to the edges below it: messages from above, and the three distances of each edge."""
     mean, above_mean = state.mean, state.above_mean
     time = state.time[node]
@@ -102,7 +102,7 @@ def _describe_children(state: Chain, cut: int, node: int, out: Survey) -> None:
 
 
 @inline
-def visit_edges(state: Chain, cut: int, tolerance: float, out: Survey) -> int:
+def visit_edges(state: MutableTree, cut: int, tolerance: float, out: Survey) -> int:
     """Find all edges for a cut-off subtree, with their peaks; returns their number.
 
     Until `weigh_edges` the log mass is log f at the peak. The edge above the root comes first.
@@ -129,7 +129,7 @@ def visit_edges(state: Chain, cut: int, tolerance: float, out: Survey) -> int:
             peak, width = edge_density.find_peak(edge, state.others, d, tolerance)
             out.peak[node] = peak
             out.width[node] = width
-            out.log_mass[node] = log_density(edge, state.others, d, peak)
+            out.log_mass[node] = log_edge_density(edge, state.others, d, peak)
         if state.time[node] >= state.time[cut] and state.children[node, 0] >= 0:
             _describe_children(state, cut, node, out)
             waiting -= 2
@@ -150,7 +150,7 @@ def edge_mass(state: WithOthers, cut: int, node: int, beta: float, out: Survey) 
     """Log mass of f^β on an edge under the proposal for the time; `out.knots` is left filled for it."""
     d = float(state.mean.shape[1])
     edge = edge_at(state, out, cut, node)
-    return edge_density.log_mass(edge, state.others, d, beta, out.peak[node], out.width[node], out.knots)
+    return edge_density.log_edge_mass(edge, state.others, d, beta, out.peak[node], out.width[node], out.knots)
 
 
 @borrowing
@@ -169,7 +169,7 @@ def log_sum_of_masses(survey: Survey, n_edges: int, skipped: int = -1) -> float:
 
 
 @inline
-def weigh_edges(state: Chain, cut: int, beta: float, n_edges: int, out: Survey) -> float:
+def weigh_proposals(state: MutableTree, cut: int, beta: float, n_edges: int, out: Survey) -> float:
     """Turn peaks into masses of f^β: peak times width far from the best edge, by knots near it. Returns log Σ."""
     root = out.edge[0]
     out.log_mass[root] = edge_mass(state, cut, root, beta, out)
@@ -204,22 +204,22 @@ def choose_edge(survey: Survey, n_edges: int, log_total: float, stream: Stream) 
 
 @inline
 def draw_place(
-    state: Chain, cut: int, beta: float, n_edges: int, survey: Survey, log_total: float, stream: Stream
+    state: MutableTree, cut: int, beta: float, n_edges: int, survey: Survey, log_total: float, stream: Stream
 ) -> tuple[int, float]:
     """Draw an edge and a time from the proposal."""
     node = choose_edge(survey, n_edges, log_total, stream)
     edge_mass(state, cut, node, beta, survey)
     edge = edge_at(state, survey, cut, node)
-    return node, edge_density.draw_time(edge, float(state.mean.shape[1]), beta, survey.knots, stream)
+    return node, edge_density.draw_edge_time(edge, float(state.mean.shape[1]), beta, survey.knots, stream)
 
 
 @inline
 def weigh_place(
-    state: Chain, cut: int, node: int, time: float, beta: float, survey: Survey, log_total: float
+    state: MutableTree, cut: int, node: int, time: float, beta: float, survey: Survey, log_total: float
 ) -> tuple[float, float]:
     """Log f^β and log q of one place: the edge above `node`, and a time."""
     edge = edge_at(state, survey, cut, node)
     log_mass = edge_mass(state, cut, node, beta, survey)
-    log_f = beta * log_density(edge, state.others, float(state.mean.shape[1]), time)
+    log_f = beta * log_edge_density(edge, state.others, float(state.mean.shape[1]), time)
     log_shape = log_f if edge.high == math.inf else edge_density.interpolate(survey.knots, time)
     return log_f, survey.log_mass[node] - log_total + log_shape - log_mass

@@ -27,12 +27,12 @@ from coaltree.inference.moves.edge_density import (
     N_KNOTS,
     TIME,
     interpolate,
+    log_edge_likelihood,
     log_knot_mass,
-    log_likelihood,
     root_excess,
     spread_knots,
 )
-from coaltree.inference.moves.lineages import exposure
+from coaltree.inference.moves.lineages import exposure_without
 from coaltree.inference.moves.mutable_tree import look_above, other_child
 from coaltree.inference.moves.regraft_proposal import NEAR, ROUGHLY, Survey, edge_at, log_sum_of_masses
 from coaltree.model import gig
@@ -208,7 +208,7 @@ def compiled_search(describe: Any, log_place: Any, log_exact: Any = None) -> Fun
             eps, r = root_excess(edge)
             log_prior = edge_density.exposure(state.others, edge.low)[0]
             log_mass = gig.log_local_laplace(d, eps, 1.0, r) - math.log(2.0) - log_prior
-            rough = log_likelihood(edge, d, peak)
+            rough = log_edge_likelihood(edge, d, peak)
             if rough > -math.inf:  # equal rows without noise
                 log_mass += log_place(state, cut, node, edge, peak) - rough
             return float(log_mass)
@@ -241,13 +241,13 @@ def compiled_search(describe: Any, log_place: Any, log_exact: Any = None) -> Fun
         """A time on an edge from the proposal."""
         survey, d = state.search.survey, state.search.columns[node]
         mass_found(state, cut, node)
-        return edge_density.draw_time(edge_at(state, survey, cut, node), d, 1.0, survey.knots, stream)
+        return edge_density.draw_edge_time(edge_at(state, survey, cut, node), d, 1.0, survey.knots, stream)
 
     @borrowing
     def log_target(state: Any, cut: int, node: int, time: float) -> float:
         """Log f of a place, exactly."""
         edge = edge_at(state, state.search.survey, cut, node)
-        value: float = log_exact(state, cut, node, edge, time) - exposure(state.lineages, state.time, time)
+        value: float = log_exact(state, cut, node, edge, time) - exposure_without(state.lineages, state.time, time)
         return value
 
     @inline
@@ -259,7 +259,7 @@ def compiled_search(describe: Any, log_place: Any, log_exact: Any = None) -> Fun
         if edge.high == math.inf:
             eps, r = root_excess(edge)
             log_shape = (
-                log_likelihood(edge, d, time) - (time - edge.low) - gig.log_local(d, eps, 1.0, r) + math.log(2.0)
+                log_edge_likelihood(edge, d, time) - (time - edge.low) - gig.log_local(d, eps, 1.0, r) + math.log(2.0)
             )
         else:
             log_shape = interpolate(survey.knots, time) - log_mass

@@ -16,16 +16,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coaltree import sizes
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.errors import InputError
 from coaltree.inference.moves import edge_density, local, pairs, search, shifted
-from coaltree.inference.moves.edge_density import Edge, log_likelihood
+from coaltree.inference.moves.edge_density import Edge, log_edge_likelihood
 from coaltree.inference.moves.lineages import (
     expected_times,
-    exposure,
+    exposure_without,
     insert,
-    make_clock,
+    make_coarse_clock,
     make_lineages,
     put_in_order,
     remove,
@@ -42,14 +43,14 @@ from coaltree.inference.moves.local import (
 )
 from coaltree.inference.moves.mutable_tree import (
     edge_around,
-    log_prior,
+    log_prior_of_times,
     look_above,
     look_below,
     pass_messages,
     upwards,
     walk_on,
 )
-from coaltree.inference.moves.row_noise import Tails, slice_noise
+from coaltree.inference.moves.row_noise import slice_noise
 from coaltree.model.slice import compiled_slice
 from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.tree import Tree
@@ -61,9 +62,9 @@ FIRST_EDGES, FEWEST_EDGES, MOST_EDGES = 48, 16, 512
 WANTED, WANTED_OF_LATENT = 0.95, 0.7
 # If fewer of the regrafts than this change the tree, pairs are regrafted too, this many per row in each sweep.
 RARELY, PAIRS_A_ROW = 0.2, 0.5
-# With more columns than this, a warm-up of some length begins with the likelihood raised to a power, as if there were
-# only this many, and reaches the full likelihood after this share of its sweeps.
-FREE_COLUMNS, FEWEST_HEATED, HEATED = 64, 50, 0.6
+# A warm-up of this length or more, with more than `sizes.FREE_COLUMNS`, begins with the likelihood raised to a power,
+# and reaches the full likelihood after this share of its sweeps.
+FEWEST_HEATED, HEATED = 50, 0.6
 # Searches to be counted before their outcomes decide anything.
 ENOUGH = 100
 # Weight of the last tree in the clock's merge times, in warm-up.
@@ -75,17 +76,17 @@ def recompute(state: Local) -> None:
     """All messages from below, lineages and the log joint, from pointers and times."""
     n = state.parent.size // 2
     put_in_order(state.lineages, state.time)
-    state.log_joint[0] = log_prior(np.sort(state.time[n : 2 * n - 1])) + state.heat[1] * pass_messages(state)
+    state.log_joint[0] = log_prior_of_times(np.sort(state.time[n : 2 * n - 1])) + state.heat[1] * pass_messages(state)
 
 
 @borrowing
-def log_place(time: float, given: tuple[Edge, Local]) -> float:
+def log_merge_density(time: float, given: tuple[Edge, Local]) -> float:
     """Log f of a merge at a time on an edge; the merge itself is removed from the lineages."""
     edge, state = given
-    return log_likelihood(edge, state.heat[0], time) - exposure(state.lineages, state.time, time)
+    return log_edge_likelihood(edge, state.heat[0], time) - exposure_without(state.lineages, state.time, time)
 
 
-slice_between, _ = compiled_slice(log_place)
+slice_between, _ = compiled_slice(log_merge_density)
 
 
 @inline
@@ -96,10 +97,10 @@ def slice_time(state: Local, merge: int, stream: Stream) -> None:
         return
     given, now = (edge, state), state.time[merge]
     remove(state.lineages, merge, now)
-    before = log_place(now, given)
+    before = log_merge_density(now, given)
     if edge.high == math.inf:
-        time = edge_density.draw_time(edge, state.heat[0], 1.0, state.search.survey.knots, stream)
-        value = log_place(time, given)
+        time = edge_density.draw_edge_time(edge, state.heat[0], 1.0, state.search.survey.knots, stream)
+        value = log_merge_density(time, given)
     else:
         time, value = slice_between(given, now, before, edge.low, edge.high, stream)
     state.log_joint[0] += value - before
@@ -229,7 +230,7 @@ class Walk:
             variance=np.zeros(origin),
             above_mean=np.zeros((origin, d)),
             above_variance=np.zeros(origin),
-            others=make_clock(self.expected),
+            others=make_coarse_clock(self.expected),
             lineages=make_lineages(time),
             near=np.empty(near.shape, dtype=np.int32),
             search=search.make_search(n),
@@ -293,9 +294,9 @@ class Walk:
             if rescaled:
                 rescale(state, stream, self.counts)
 
-    def draw_noise(self, tails: Tails) -> Floats:
-        """Draw the noise of every row, (n,), given the tree and the distribution of the noise."""
-        slice_noise(self.state, 0.5 * tails.df, tails.scale, self.stream)
+    def draw_noise(self, scale: float, df: float) -> Floats:
+        """Draw the noise of every row, (n,), given the tree and that s / scale ~ IG(df/2, df/2)."""
+        slice_noise(self.state, 0.5 * df, scale, self.stream)
         return self.state.variance[self.place[: self.n_leaves]]
 
     def set_near(self, near: npt.NDArray[Any]) -> None:
@@ -325,7 +326,7 @@ class Walk:
     def cool(self, progress: float) -> None:
         """Raise the likelihood to a power that grows from FREE_COLUMNS / d to the final one as progress goes to 1."""
         d = self.state.mean.shape[1]
-        beta = self.power * min(1.0, FREE_COLUMNS / max(self.power * d, 1.0)) ** max(0.0, 1.0 - progress)
+        beta = self.power * min(1.0, sizes.FREE_COLUMNS / max(self.power * d, 1.0)) ** max(0.0, 1.0 - progress)
         if beta != self.state.heat[1]:
             self.state.heat[:] = beta * d, beta
 
@@ -389,5 +390,5 @@ class Walk:
 
     def set_clock(self) -> None:
         """Set the clock by the expected merge times."""
-        for array, values in zip(self.state.others, make_clock(self.expected), strict=True):
+        for array, values in zip(self.state.others, make_coarse_clock(self.expected), strict=True):
             array[:] = values

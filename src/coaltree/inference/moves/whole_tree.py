@@ -29,9 +29,9 @@ import numpy as np
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.inference.moves import edge_density
-from coaltree.inference.moves.edge_density import Edge, Others, log_density
+from coaltree.inference.moves.edge_density import Edge, Others, log_edge_density
 from coaltree.inference.moves.mutable_tree import (
-    Chain,
+    MutableTree,
     attach,
     detach,
     edge_around,
@@ -40,7 +40,7 @@ from coaltree.inference.moves.mutable_tree import (
     make_chain,
     other_child,
     put_back,
-    recompute,
+    recompute_tree,
     set_aside,
     to_arrays,
     walk_on,
@@ -51,8 +51,8 @@ from coaltree.inference.moves.regraft_proposal import (
     draw_place,
     make_survey,
     visit_edges,
-    weigh_edges,
     weigh_place,
+    weigh_proposals,
 )
 from coaltree.model.slice import compiled_slice
 from coaltree.randomness import Stream, exponential, make_streams, uniform
@@ -91,12 +91,12 @@ class Trace(NamedTuple):
 
 
 @inline
-def regraft_subtree(state: Chain, cut: int, beta: float, survey: Survey, stream: Stream, counts: Ints) -> None:
+def regraft_subtree(state: MutableTree, cut: int, beta: float, survey: Survey, stream: Stream, counts: Ints) -> None:
     """Cut off the subtree under `cut`, not the root, and reattach it."""
     home, home_time = other_child(state, cut), state.time[state.parent[cut]]
     detach(state, cut)
     n_edges = visit_edges(state, cut, ROUGHLY, survey)
-    log_total = weigh_edges(state, cut, beta, n_edges, survey)
+    log_total = weigh_proposals(state, cut, beta, n_edges, survey)
 
     node, time = draw_place(state, cut, beta, n_edges, survey, log_total, stream)
     new_f, new_q = weigh_place(state, cut, node, time, beta, survey, log_total)
@@ -119,7 +119,7 @@ def regraft_subtree(state: Chain, cut: int, beta: float, survey: Survey, stream:
 
 
 @kernel
-def regraft(state: Chain, n_moves: int, beta: float, stream: Stream, counts: Ints) -> None:
+def regraft(state: MutableTree, n_moves: int, beta: float, stream: Stream, counts: Ints) -> None:
     """Cut off a random subtree and reattach it, `n_moves` times."""
     survey = make_survey(state.variance.size)
     for _ in range(n_moves):
@@ -133,37 +133,37 @@ def regraft(state: Chain, n_moves: int, beta: float, stream: Stream, counts: Int
 def log_heated(time: float, given: tuple[Edge, Others, float, float]) -> float:
     """Log f^β of a time on an edge."""
     edge, others, d, beta = given
-    return beta * log_density(edge, others, d, time)
+    return beta * log_edge_density(edge, others, d, time)
 
 
 slice_between, _ = compiled_slice(log_heated)
 
 
 @inline
-def slice_time(state: Chain, merge: int, beta: float, stream: Stream) -> None:
+def slice_node_time(state: MutableTree, merge: int, beta: float, stream: Stream) -> None:
     """Draw the time of a merge given the rest; the message from above must be up to date."""
     d = float(state.mean.shape[1])
     edge = edge_around(state, merge)
     if edge.low < edge.high:
         now = state.time[merge]
         set_aside(state, now)
-        before = log_density(edge, state.others, d, now)
+        before = log_edge_density(edge, state.others, d, now)
         if beta == math.inf:
             time, _ = edge_density.find_peak(edge, state.others, d, EXACTLY)
-            if not log_density(edge, state.others, d, time) > before:
+            if not log_edge_density(edge, state.others, d, time) > before:
                 time = now
         elif edge.high == math.inf:
-            time = edge_density.draw_time(edge, d, beta, np.empty((2, 0)), stream)
+            time = edge_density.draw_edge_time(edge, d, beta, np.empty((2, 0)), stream)
         else:
             given = (edge, state.others, d, beta)
             time, _ = slice_between(given, now, beta * before, edge.low, edge.high, stream)
-        state.log_joint[0] += log_density(edge, state.others, d, time) - before
+        state.log_joint[0] += log_edge_density(edge, state.others, d, time) - before
         state.time[merge] = time
         put_back(state, time)
 
 
 @kernel
-def slice_times(state: Chain, beta: float, stream: Stream) -> None:
+def slice_node_times(state: MutableTree, beta: float, stream: Stream) -> None:
     """Draw the times of all merges in turn, in one traversal down and up."""
     origin = state.parent.size - 1
     node, came_from = state.children[origin, 0], origin
@@ -173,13 +173,13 @@ def slice_times(state: Chain, beta: float, stream: Stream) -> None:
             if came_from == state.parent[node]:
                 look_above(state, node)
             elif ahead == state.parent[node]:
-                slice_time(state, node, beta, stream)
+                slice_node_time(state, node, beta, stream)
                 look_below(state, node)
         node, came_from = ahead, node
 
 
 @kernel
-def rescale(state: Chain, beta: float, stream: Stream, counts: Ints) -> None:
+def rescale_tree(state: MutableTree, beta: float, stream: Stream, counts: Ints) -> None:
     """Stretch or shrink all times together."""
     n_merges, d = state.merge_times.size, state.mean.shape[1]
     # The posterior of log c has a standard deviation of about 1/√((n−1)(1 + d/2)) without leaf noise.
@@ -189,30 +189,30 @@ def rescale(state: Chain, beta: float, stream: Stream, counts: Ints) -> None:
     for k in range(n_merges):
         state.time[n_merges + 1 + k] *= c
         state.merge_times[k] *= c
-    recompute(state)
+    recompute_tree(state)
     counts[SCALES] += 1
     if -exponential(stream) < beta * (state.log_joint[0] - before) + n_merges * log_c:
         counts[SCALES_ACCEPTED] += 1
     else:
         state.time[:] = time
         state.merge_times[:] = merge_times
-        recompute(state)
+        recompute_tree(state)
 
 
 def advance(
-    state: Chain, n_sweeps: int, stream: Stream, counts: Ints, schedule: Schedule | None = None, beta: float = 1.0
+    state: MutableTree, n_sweeps: int, stream: Stream, counts: Ints, schedule: Schedule | None = None, beta: float = 1.0
 ) -> None:
     """Make `n_sweeps` sweeps in place; `counts` (5,) grows."""
     plan = schedule or Schedule(regrafts=len(state.merge_times) + 1)
     for _ in range(n_sweeps):
         # Slices come first: from a start with poor times they quickly reach a region where regrafts are accepted.
         for _ in range(plan.slices):
-            slice_times(state, beta, stream)
+            slice_node_times(state, beta, stream)
         regraft(state, plan.regrafts, beta, stream, counts)
         if not math.isfinite(state.log_joint[0]):
-            recompute(state)
+            recompute_tree(state)
         for _ in range(plan.scales):
-            rescale(state, beta, stream, counts)
+            rescale_tree(state, beta, stream, counts)
 
 
 def trace(

@@ -19,7 +19,7 @@ from coaltree.inference.moves.edge_density import (
     expectation,
     exposure,
     find_peak,
-    log_density,
+    log_edge_density,
     n_until,
 )
 from coaltree.inference.predictive.cells import Cells, cells_distance, log_cells
@@ -92,7 +92,7 @@ def _add_interval(
     half, middle = 0.5 * (high - low), 0.5 * (high + low)
     for k in range(nodes.size):
         time = middle + half * nodes[k]
-        value = log_density(edge, merges, d, time)
+        value = log_edge_density(edge, merges, d, time)
         if cells.low.size > 0 and value > -math.inf:
             value += log_cells(cells, node, share_above(edge, time), expectation(edge, time)[0])
         if value > state_sums[_LOG_UNIT]:
@@ -136,7 +136,7 @@ def integrate(
         _add_interval(edge, cells, node, merges, d, edge.low, edge.high, FLAT_NODES, FLAT_WEIGHTS, state_sums)
     else:
         peak, width = find_peak(edge, merges, d, ROUGHLY)
-        if not width > 0.0 or log_density(edge, merges, d, peak) == -math.inf:
+        if not width > 0.0 or log_edge_density(edge, merges, d, peak) == -math.inf:
             return -math.inf, peak
         for side in (-1, 1):
             end = edge.high if side > 0 else edge.low

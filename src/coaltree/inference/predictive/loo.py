@@ -21,15 +21,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import logsumexp
 
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
 from coaltree.errors import InputError
 from coaltree.inference.moves.edge_density import exposure, n_until, root_excess
-from coaltree.inference.moves.mutable_tree import Chain, attach, detach, make_chain, other_child
+from coaltree.inference.moves.mutable_tree import MutableTree, attach, detach, make_chain, other_child
 from coaltree.inference.moves.regraft_proposal import ROUGHLY, Survey, edge_at, make_survey, visit_edges
-from coaltree.inference.moves.row_noise import Tails
 from coaltree.inference.predictive.cells import Cells, no_cells
 from coaltree.inference.predictive.edge_mass import N_SUMS, add_logs, integrate, log_bound
 from coaltree.inference.predictive.mass import NEGLIGIBLE
@@ -37,6 +36,7 @@ from coaltree.inference.predictive.near import KINKS
 from coaltree.model import gig
 from coaltree.model.factorisations import root_of
 from coaltree.posterior.diagnostics import effective_size
+from coaltree.posterior.draws import Draws
 from coaltree.posterior.ensemble import TreePosterior
 
 # At most this many rows are held out and this many draws used: enough to tell models apart. A row takes time that grows
@@ -78,14 +78,7 @@ def spread(values: Floats, n: int) -> float:
     return n * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
 
 
-def leave_one_out(
-    posterior: TreePosterior,
-    X: Floats,
-    covariances: Floats,
-    leaf_noises: Floats,
-    tails: Floats | None = None,
-    power: float = 1.0,
-) -> LeaveOneOut:
+def leave_one_out(posterior: TreePosterior, X: Floats, draws: Draws, power: float = 1.0) -> LeaveOneOut:
     """Leave-one-out densities of complete rows under a posterior from chains, as returned by `learn_posterior`.
 
     Rows with missing entries are not held out. `power` is that to which the likelihood was raised.
@@ -99,19 +92,16 @@ def leave_one_out(
     filled = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
     n_chains = int(posterior.info.get("n_chains", 1))
     per_chain = len(posterior) // n_chains
-    most = -(-(MOST_DRAWS if tails is None else MOST_DRAWS_OF_OWN_NOISE) // n_chains)
+    most = -(-(MOST_DRAWS_OF_OWN_NOISE if draws.noise.varies else MOST_DRAWS) // n_chains)
     kept = np.unique(np.linspace(0, per_chain - 1, min(per_chain, most)).astype(int))
+    covariances, leaf_noises = draws.covariances, draws.leaf_noises
     values, weighed = np.empty((2, len(rows), n_chains, len(kept)))
     log_f = np.empty(len(rows))
     for chain in range(n_chains):
         for k, draw in enumerate(kept):
             m = chain * per_chain + int(draw)
             noise = leaf_noises[m % len(leaf_noises)]
-            law = (
-                one_noise(noise)
-                if tails is None
-                else noise_grid(Tails(*tails[m].tolist()), float(noise.max()), X.shape[1])
-            )
+            law = draws.noise_grid(m, X.shape[1])
             root = root_of(covariances[m % len(covariances)])
             whitened = root.whiten(filled)
             hold_out(make_chain(posterior[m], whitened, noise), rows, *law, log_f)
@@ -145,29 +135,9 @@ def smooth(log_f: Floats, rows: Ints, n: int, log_g: Floats | None = None) -> Le
     return LeaveOneOut(rows, np.asarray(elpd), np.asarray(k), n * float(np.mean(p)), n)
 
 
-def one_noise(noise: Floats) -> tuple[Floats, Floats]:
-    """Return the noise that all rows share as a grid of one, and the log of its weight."""
-    return np.array([np.median(noise)]), np.zeros(1)
-
-
-def noise_grid(tails: Tails, largest: float, d: int) -> tuple[Floats, Floats]:
-    """Noise of a new row on a grid in log w, ascending, and the log of its weights: trapezoid rule.
-
-    Given d columns log w is known to within about √(2/d), so steps of this length lose next to nothing.
-    """
-    from scipy.stats import gamma
-
-    shape = 0.5 * tails.df
-    lower = math.log(shape / gamma.ppf(0.9999, shape))
-    upper = max(math.log(shape / gamma.ppf(0.001, shape)), math.log(largest / tails.scale) + 1.0)
-    log_w = np.linspace(lower, upper, max(6, math.ceil((upper - lower) / min(1.0, math.sqrt(2.0 / d)))))
-    log_prior = shape * math.log(shape) - float(gammaln(shape)) - shape * (log_w + np.exp(-log_w))
-    return tails.scale * np.exp(log_w), log_prior + math.log(log_w[1] - log_w[0])
-
-
 @inline
 def _log_mass(
-    state: Chain, cut: int, noise: float, d: float, survey: Survey, n_edges: int, none: Cells, sums: Floats
+    state: MutableTree, cut: int, noise: float, d: float, survey: Survey, n_edges: int, none: Cells, sums: Floats
 ) -> float:
     """Log f of a leaf with the given noise, after `visit_edges`."""
     state.variance[cut] = noise
@@ -205,7 +175,9 @@ def _first_node(survey: Survey, n_edges: int, noise: Floats, d: float) -> int:
 
 
 @kernel
-def hold_out(state: Chain, held: Ints, noise: Floats, log_weight: Floats, out: Floats, power: float = 1.0) -> None:
+def hold_out(
+    state: MutableTree, held: Ints, noise: Floats, log_weight: Floats, out: Floats, power: float = 1.0
+) -> None:
     """Log f of each held-out leaf, out (H,), summed over its noise (K,), ascending; without −(d/2) log 2π − ½ log|Φ|.
 
     As a function of log noise, f times its weight has one peak: sums start near it and stop when little is left. For a

@@ -44,7 +44,7 @@ from coaltree.inference.moves.edge_density import (
     fill_exposure,
     n_until,
 )
-from coaltree.inference.moves.mutable_tree import Chain, look_above, make_chain, other_child
+from coaltree.inference.moves.mutable_tree import MutableTree, look_above, make_chain, other_child
 from coaltree.inference.predictive.cells import no_cells
 from coaltree.inference.predictive.edge_mass import N_SUMS, add_logs, integrate, log_bound
 from coaltree.model import gig
@@ -235,7 +235,7 @@ def make_sites(tree: Tree, rows: Floats, leaf_noise: Floats) -> Sites:
 
 
 @kernel
-def _describe(state: Chain, out: Sites) -> None:
+def _describe(state: MutableTree, out: Sites) -> None:
     n = len(out.children) + 1
     fill_exposure(out.merges)
     for node in range(2 * n - 2, -1, -1):

@@ -21,36 +21,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import effective_n_jobs
 from scipy.special import logsumexp, ndtr, ndtri
 
-from coaltree._arrays import Floats, Ints, Singles, Words
+from coaltree._arrays import Floats, Ints, Words
 from coaltree.errors import InputError
-from coaltree.frame import as_frame
-from coaltree.inference.learning.chain import Chain, Draw
-from coaltree.inference.learning.latent import Augmentation
-from coaltree.inference.moves.row_noise import Tails
 from coaltree.inference.predictive.cells import Observation, observe
 from coaltree.inference.predictive.locate import Given, Places
-from coaltree.inference.predictive.loo import LeaveOneOut, noise_grid, one_noise, smooth
+from coaltree.inference.predictive.loo import LeaveOneOut, smooth
 from coaltree.inference.predictive.mass import Sites, make_sites
 from coaltree.inference.predictive.predict import Attachment, pick, share_labels
 from coaltree.inference.predictive.row_places import draw_row, locate_row
 from coaltree.model import missing
-from coaltree.model.columns import CATEGORICAL, COUNT, KINDS, SKEWED, UNIT, ColumnModel, Columns, Encoded
+from coaltree.model.columns import CATEGORICAL, COUNT, KINDS, SKEWED, UNIT, ColumnModel, Columns
 from coaltree.model.factorisations import DenseRoot
-from coaltree.model.guess import Guessed, guess_columns
+from coaltree.model.tables import MixedTable
 from coaltree.model.truncated import largest_probabilities
+from coaltree.posterior.draws import Draws
 from coaltree.posterior.ensemble import TreePosterior
 from coaltree.randomness import Stream, make_streams
 from coaltree.tree import Tree
 
-# Bytes for latent coordinates of all draws; with large tables not every draw has them.
-MOST_BYTES = 300_000_000
 # Simulations of all gaps per draw, if Φ is full.
 N_REPEATS = 8
 # Quantiles of a standard normal, and their weights: for means of monotone functions of a coordinate.
@@ -59,46 +54,20 @@ NORMAL_WEIGHTS: Floats = np.full(100, 0.01)
 
 
 @dataclass(frozen=True, eq=False)
-class Mixed:
-    """Columns, the table on the latent scale, and draws of what is latent or missing."""
+class Mixed(MixedTable):
+    """A table with columns of several kinds, and draws of what is latent or missing."""
 
-    columns: Columns
-    values: Floats  # (n, J): cells, levels by their places, NaN where missing
-    notes: tuple[str, ...]
-    encoded: Encoded
-    index: Ints = field(
-        default_factory=lambda: np.empty(0, dtype=np.int64)
-    )  # (K,): trees of the posterior whose draws are here
-    # (K, entries): the NaN of encoded.X
-    latent: Singles = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
-    cuts: Floats = field(default_factory=lambda: np.empty((0, 0)))  # (K, C)
+    draws: Draws
 
-    def augmentation(self) -> Augmentation | None:
-        """Return what a chain needs; None if the table is one of numbers, with or without gaps."""
-        return Augmentation(self.columns, self.encoded) if self.columns.is_latent else None
-
-    def in_cells(self) -> Mixed:
-        """Return the same with coordinates of rounded values drawn, whatever their grid."""
-        if not any(model.exact for model in self.columns.models):
-            return self
-        columns = Columns(tuple(replace(model, exact=False) for model in self.columns.models))
-        return Mixed(columns, self.values, self.notes, columns.encode(self.values))
-
-    def with_draws(self, draws: list[Draw], last: Chain) -> Mixed:
-        """Return the same with the draws of the posterior's trees; `last` is the chain that made the last."""
-        if not np.isnan(self.encoded.X).any():
-            return self
-        kept = [k for k, draw in enumerate(draws) if draw.latent is not None and draw.cuts is not None]
-        if not kept:  # a single greedy tree, whose own draw was not kept
-            draws = [*draws[:-1], last.draw()]
-            kept = [len(draws) - 1]
-        latent = np.array([draws[k].latent for k in kept])
-        return replace(self, index=np.array(kept), latent=latent, cuts=np.array([draws[k].cuts for k in kept]))
+    @classmethod
+    def of(cls, table: MixedTable, draws: Draws) -> Mixed:
+        """Join both."""
+        return cls(table.columns, table.values, table.notes, table.encoded, draws)
 
     def table(self, k: int) -> Floats:
         """Return all coordinates of the kth draw, (n, D)."""
         Z = self.encoded.X.copy()
-        Z[np.isnan(Z)] = self.latent[k]
+        Z[np.isnan(Z)] = self.draws.entries[k]
         return Z
 
     def draw(self, k: int, completed: Floats) -> tuple[int, Floats, Floats]:
@@ -106,17 +75,17 @@ class Mixed:
 
         If nothing is drawn, every tree has the coordinates of the table, `completed`.
         """
-        return (int(self.index[k]), self.table(k), self.cuts[k]) if len(self.index) else (k, completed, np.zeros(0))
+        if not len(self.draws.index):
+            return k, completed, np.zeros(0)
+        return int(self.draws.index[k]), self.table(k), self.draws.cuts[k]
 
-    def impute(
-        self, posterior: TreePosterior, covariances: Floats, leaf_noises: Floats
-    ) -> tuple[Floats, dict[int, Floats]]:
+    def impute(self) -> tuple[Floats, dict[int, Floats]]:
         """Cells with gaps filled in, (n, J), and for each unit column with gaps the probability of levels, (gaps, L).
 
         A number is filled in by its mean, rounded if its column is; a level by the likeliest.
         """
         filled, probability = self.values.copy(), {}
-        for j, expected in self.expect(posterior, covariances, leaf_noises).items():
+        for j, expected in self.expect().items():
             gap = np.isnan(self.values[:, j])
             if self.columns.models[j].kind in UNIT:
                 probability[j] = expected
@@ -125,7 +94,7 @@ class Mixed:
                 filled[gap, j] = settled(self.columns, j, expected[:, 0])
         return filled, probability
 
-    def expect(self, posterior: TreePosterior, covariances: Floats, leaf_noises: Floats) -> dict[int, Floats]:
+    def expect(self) -> dict[int, Floats]:
         """For each column with gaps: probabilities of levels there, (gaps, L), or means of numbers, (gaps, 1).
 
         Means over draws of a row's expectation given all coordinates of the others, and its own observed ones.
@@ -134,10 +103,11 @@ class Mixed:
         unknown, unseen = np.isnan(self.encoded.start), gaps.any(axis=1)
         sums: dict[int, Any] = {j: 0.0 for j in range(len(models)) if gaps[:, j].any()}
         rng = np.random.default_rng(0)
-        for k in range(len(self.latent)) if sums else ():
+        covariances, leaf_noises = self.draws.covariances, self.draws.leaf_noises
+        for k in range(len(self.draws.index)) if sums else ():
             m, Z, cuts = self.draw(k, self.encoded.X)
             phi, noise = covariances[m % len(covariances)], leaf_noises[m % len(leaf_noises)]
-            centre, spread = _given_others(posterior[m], Z, np.asarray(noise, dtype=np.float64))
+            centre, spread = _given_others(self.draws[m].tree, Z, np.asarray(noise, dtype=np.float64))
             if phi.ndim == 1:
                 for j in sums:
                     here, own = self.columns.coordinates(j), gaps[:, j]
@@ -158,7 +128,7 @@ class Mixed:
                     levels = np.arange(max(models[j].n_levels, 1))
                     found = own[:, None] == levels if models[j].n_levels else own[:, None]
                     sums[j] = sums[j] + found / N_REPEATS
-        return {j: total / len(self.latent) for j, total in sums.items()}
+        return {j: total / len(self.draws.index) for j, total in sums.items()}
 
 
 def _given_others(tree: Tree, Z: Floats, leaf_noise: Floats) -> tuple[Floats, Floats]:
@@ -190,33 +160,19 @@ def settled(columns: Columns, j: int, means: Floats) -> Floats:
     return model.backward((means - model.centre) / model.scale) if model.kind == "rounded" else means
 
 
-def as_mixed(X: Any, columns: Any) -> Mixed:
-    """Return a table with the types of its columns."""
-    guessed = columns if isinstance(columns, Guessed) else guess_columns(as_frame(X), columns)
-    if len(guessed.values) < 2:
-        raise InputError(f"X must have at least 2 rows to build a tree, got {len(guessed.values)}.")
-    return Mixed(guessed.columns, guessed.values, guessed.notes, guessed.columns.encode(guessed.values))
-
-
-def sparing(n_entries: int, n_draws: int) -> int:
-    """Return k such that keeping latent coordinates of one draw in k fits into MOST_BYTES."""
-    return max(1, -(-4 * n_entries * n_draws // MOST_BYTES))
-
-
-def restore_mixed(models: Any, notes: Any, arrays: dict[str, Any]) -> Mixed | None:
+def restore_mixed(models: Any, notes: Any, values: Any, draws: Draws) -> Mixed | None:
     """Return the mixed table stored in a file; None if there is none."""
     if models is None:
         return None
     columns = Columns(tuple(map(_restored, models)))
-    values = np.ascontiguousarray(arrays["values"], dtype=np.float64)
+    values = np.ascontiguousarray(values, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] != len(columns.models):
-        raise InputError(f"mixed/values must have {len(columns.models)} columns, got shape {values.shape}.")
+        raise InputError(f"values must have {len(columns.models)} columns, got shape {values.shape}.")
     encoded = columns.encode(values)
-    index, latent, cuts = arrays["index"].astype(np.int64), arrays["latent"], arrays["cuts"]
-    n_drawn, n_cuts = int(np.isnan(encoded.X).sum()), int(columns.first_cut[-1])
-    if len(index) and (latent.shape != (len(index), n_drawn) or cuts.shape != (len(index), n_cuts)):
-        raise InputError(f"mixed/latent must be ({len(index)}, {n_drawn}), got {latent.shape}.")
-    return Mixed(columns, values, tuple(map(str, notes)), encoded, index, latent.astype(np.float32), cuts)
+    n_kept, n_drawn, n_cuts = len(draws.index), int(np.isnan(encoded.X).sum()), int(columns.first_cut[-1])
+    if n_kept and (draws.entries.shape != (n_kept, n_drawn) or draws.cuts.shape != (n_kept, n_cuts)):
+        raise InputError(f"entries must be ({n_kept}, {n_drawn}), got {draws.entries.shape}.")
+    return Mixed(columns, values, tuple(map(str, notes)), encoded, draws)
 
 
 def _restored(content: Any) -> ColumnModel:
@@ -253,17 +209,14 @@ class NewRows:
         self,
         mixed: Mixed,
         posterior: TreePosterior,
-        covariances: Floats,
-        leaf_noises: Floats,
-        new_noises: Floats | None,
         completed: Floats,
         cells: Floats,
         n_jobs: int | None,
     ) -> None:
-        self.mixed, self.posterior, self.cells, self.n_jobs = mixed, posterior, cells, n_jobs
-        self.covariances, self.leaf_noises, self.completed = covariances, leaf_noises, completed
-        self.new_noises = new_noises
-        n_kept = len(mixed.index) or len(posterior)
+        self.mixed, self.posterior, self.cells, self.n_jobs, self.completed = mixed, posterior, cells, n_jobs, completed
+        self.covariances, self.leaf_noises = mixed.draws.covariances, mixed.draws.leaf_noises
+        self.new_noises = mixed.draws.new_noises
+        n_kept = len(mixed.draws.index) or len(posterior)
         most = min(n_kept, FEW_TREES if posterior.n_leaves > MANY else MOST_TREES)
         self.used = np.unique(np.linspace(0, n_kept - 1, most).round().astype(int))
 
@@ -315,7 +268,8 @@ class NewRows:
         n_places = min(n_places, 2 * tree.n_leaves - 1)
         shape = (len(self.cells), n_places)
         found = Attachment(np.empty(shape, dtype=np.int64), np.empty(shape), np.empty(shape))
-        cuts = self.mixed.cuts.mean(axis=0) if len(self.mixed.cuts) else np.zeros(0)
+        own = self.mixed.draws.cuts
+        cuts = own.mean(axis=0) if len(own) else np.zeros(0)
         noise = float(np.median(given.leaf_noise))
         sites = make_sites(tree, self.completed, np.asarray(given.leaf_noise, dtype=float))
         draw = _Draw(tree, self.completed, cuts, given.covariance, noise, sites)
@@ -359,7 +313,7 @@ class NewRows:
     def _draw(self, k: int) -> _Draw:
         m, table, cuts = self.mixed.draw(k, self.completed)
         leaf_noise = np.asarray(self.leaf_noises[m % len(self.leaf_noises)], dtype=float)
-        noise = float(np.median(leaf_noise) if self.new_noises is None else self.new_noises[m])
+        noise = float(self.new_noises[m])
         sites = make_sites(self.posterior[m], table, leaf_noise)
         return _Draw(self.posterior[m], table, cuts, self.covariances[m % len(self.covariances)], noise, sites)
 
@@ -369,30 +323,23 @@ MOST_ROWS, FEWEST_ROWS, MOST_LEAVES = 100, 30, 300_000
 MOST_DRAWS = 60
 
 
-def leave_one_out(
-    mixed: Mixed,
-    posterior: TreePosterior,
-    completed: Floats,
-    covariances: Floats,
-    leaf_noises: Floats,
-    tails: Floats | None = None,
-    power: float = 1.0,
-) -> LeaveOneOut:
+def leave_one_out(mixed: Mixed, posterior: TreePosterior, completed: Floats, power: float = 1.0) -> LeaveOneOut:
     """Leave-one-out densities of rows of a mixed table under a posterior from chains.
 
     `power` is that to which the likelihood was raised, of a table of numbers.
     """
-    columns, cells = mixed.columns, mixed.values
+    columns, cells, draws = mixed.columns, mixed.values, mixed.draws
+    covariances, leaf_noises = draws.covariances, draws.leaf_noises
     rows = np.flatnonzero(~np.isnan(cells).all(axis=1))
     n_rows = min(max(MOST_LEAVES // len(cells), FEWEST_ROWS), MOST_ROWS)
     if len(rows) > n_rows:
         rows = np.sort(np.random.default_rng(0).choice(rows, n_rows, replace=False))
     if len(rows) < 2 or len(cells) < 3:
         raise InputError("leave-one-out needs at least three rows, two of which have a value.")
-    n_kept = len(mixed.index) or len(posterior)
+    n_kept = len(draws.index) or len(posterior)
     n_chains = int(posterior.info.get("n_chains", 1))
     n_chains = n_chains if n_kept % n_chains == 0 else 1
-    most = MOST_DRAWS if tails is None else MOST_DRAWS // 2
+    most = MOST_DRAWS // 2 if draws.noise.varies else MOST_DRAWS
     per_chain = n_kept // n_chains
     kept = np.unique(np.linspace(0, per_chain - 1, min(per_chain, -(-most // n_chains))).astype(int))
     log_f = np.empty((len(rows), n_chains, len(kept)))
@@ -404,11 +351,7 @@ def leave_one_out(
         tree, phi = posterior[m], covariances[m % len(covariances)]
         noise = np.asarray(leaf_noises[m % len(leaf_noises)], dtype=np.float64)
         # Half the dimension: steps between noises as wide as d partly observed coordinates can resolve.
-        law = (
-            one_noise(noise)
-            if tails is None
-            else noise_grid(Tails(*tails[m].tolist()), float(noise.max()), max(columns.d // 2, 1))
-        )
+        law = draws.noise_grid(m, max(columns.d // 2, 1))
         streams = make_streams(np.random.default_rng([m]), len(rows))
         for h, row in enumerate(rows.tolist()):
             others = np.delete(np.arange(len(cells)), row)

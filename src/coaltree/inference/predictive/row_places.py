@@ -138,10 +138,10 @@ def draw_cells(
             e += 1
         edge = _edge(sites, nodes[e], sites.time[sites.parent[nodes[e]]], noise, eps)
         peak, width = find_peak(edge, sites.merges, d, ROUGHLY)
-        edge_density.log_mass(edge, sites.merges, d, 1.0, peak, width, knots)
+        edge_density.log_edge_mass(edge, sites.merges, d, 1.0, peak, width, knots)
         total = -math.inf
         for _ in range(N_TRIES):
-            time = edge_density.draw_time(edge, d, 1.0, knots, cells.stream)
+            time = edge_density.draw_edge_time(edge, d, 1.0, knots, cells.stream)
             share, v = share_above(edge, time), expectation(edge, time)[0]
             log_weight = log_cells(cells, e, share, v)
             if log_weight == -math.inf:

@@ -26,16 +26,16 @@ import numpy as np
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import inline, kernel
 from coaltree.inference.moves.edge_density import Others, fill_exposure
-from coaltree.inference.moves.mutable_tree import Chain, arrange, attach, recompute
+from coaltree.inference.moves.mutable_tree import MutableTree, arrange, attach, recompute_tree
 from coaltree.inference.moves.regraft_proposal import (
     ROUGHLY,
     draw_place,
     make_survey,
     visit_edges,
-    weigh_edges,
     weigh_place,
+    weigh_proposals,
 )
-from coaltree.inference.moves.whole_tree import regraft_subtree, slice_times
+from coaltree.inference.moves.whole_tree import regraft_subtree, slice_node_times
 from coaltree.inference.smc.loop import OverParticles, SMCResult, choose_copies, weigh_steps
 from coaltree.memory import check_particles
 from coaltree.randomness import Stream, make_streams, uniform
@@ -58,7 +58,7 @@ class Growing(NamedTuple):
     streams: Stream  # (M, 4)
 
 
-def start(rows: Floats, leaf_noise: Floats, n_particles: int, rng: np.random.Generator) -> Growing:
+def start_growing(rows: Floats, leaf_noise: Floats, n_particles: int, rng: np.random.Generator) -> Growing:
     """Trees of the first row alone."""
     n, d = rows.shape
     origin = 2 * n - 1
@@ -86,9 +86,11 @@ def start(rows: Floats, leaf_noise: Floats, n_particles: int, rng: np.random.Gen
 
 
 @inline
-def tree_of(state: Growing, m: int, n_merges: int, above_mean: Floats, above_variance: Floats, others: Others) -> Chain:
+def tree_of(
+    state: Growing, m: int, n_merges: int, above_mean: Floats, above_variance: Floats, others: Others
+) -> MutableTree:
     """Particle m as a chain over its first `n_merges` merges; what need not be kept is shared."""
-    return Chain(
+    return MutableTree(
         state.children[m],
         state.parent[m],
         state.time[m],
@@ -103,7 +105,7 @@ def tree_of(state: Growing, m: int, n_merges: int, above_mean: Floats, above_var
 
 
 @kernel
-def insert(state: Growing, leaf: int, first: int, stop: int, out: Floats) -> None:
+def insert_row(state: Growing, leaf: int, first: int, stop: int, out: Floats) -> None:
     """Attach row `leaf` ≥ 1 in each of the particles first … stop−1; `out` gets log incremental weights."""
     n_nodes, d = state.mean.shape[1], state.mean.shape[2]
     above_mean, above_variance = np.zeros((n_nodes, d)), np.zeros(n_nodes)
@@ -114,7 +116,7 @@ def insert(state: Growing, leaf: int, first: int, stop: int, out: Floats) -> Non
         tree.others.times[:] = state.merge_times[m, : leaf - 1]
         fill_exposure(tree.others)
         n_edges = visit_edges(tree, leaf, ROUGHLY, survey)
-        log_total = weigh_edges(tree, leaf, 1.0, n_edges, survey)
+        log_total = weigh_proposals(tree, leaf, 1.0, n_edges, survey)
         node, time = draw_place(tree, leaf, 1.0, n_edges, survey, log_total, stream)
         log_f, log_q = weigh_place(tree, leaf, node, time, 1.0, survey, log_total)
         attach(tree, leaf, node, time)
@@ -140,12 +142,12 @@ def move(state: Growing, leaf: int, n_regrafts: int, first: int, stop: int) -> N
                 cut += first_merge - leaf - 1
             regraft_subtree(tree, cut, 1.0, survey, stream, counts)
         if not math.isfinite(tree.log_joint[0]):
-            recompute(tree)
-        slice_times(tree, 1.0, stream)
+            recompute_tree(tree)
+        slice_node_times(tree, 1.0, stream)
 
 
 @kernel
-def copy(state: Growing, leaf: int, target: Ints, source: Ints) -> None:
+def copy_growing(state: Growing, leaf: int, target: Ints, source: Ints) -> None:
     """Overwrite the trees over rows 0 … leaf in `target` with those in `source`; streams stay in place."""
     first_merge = state.merge_times.shape[1] + 1
     for index in range(target.size):
@@ -170,7 +172,7 @@ def finished(state: Growing, order: Ints) -> tuple[Ints, Floats]:
     return children, times
 
 
-def run(
+def run_insertion(
     rows: Floats,
     leaf_noise: Floats,
     log_det: float,
@@ -207,13 +209,13 @@ def run(
     check_particles(n, n_particles, per_pair=0, per_leaf=16 * d + 168)
     if order is None:
         order = rng.permutation(n)
-    state = start(rows[order], leaf_noise[order], n_particles, rng)
+    state = start_growing(rows[order], leaf_noise[order], n_particles, rng)
 
     def advance(step: int, first: int, stop: int, out: Floats) -> None:
-        insert(state, step + 1, first, stop, out)
+        insert_row(state, step + 1, first, stop, out)
 
     def resample(step: int, weights: Floats, over_particles: OverParticles) -> None:
-        copy(state, step + 1, *choose_copies(weights, rng.random()))
+        copy_growing(state, step + 1, *choose_copies(weights, rng.random()))
         if n_regrafts > 0:
             over_particles(lambda first, stop: move(state, step + 1, n_regrafts, first, stop))
 

@@ -23,7 +23,7 @@ from coaltree._compile import kernel
 from coaltree.errors import InputError
 from coaltree.inference.effort import choose_merging
 from coaltree.inference.smc.candidate_pairs import Shortlist, copy_list, start_list
-from coaltree.inference.smc.particles import Particles, copy, start
+from coaltree.inference.smc.particles import Particles, copy_particle, start
 from coaltree.inference.smc.proposals import CACHED, METHODS, MPOST2, SMC1, TPOST, advance_local, retain
 from coaltree.inference.smc.race import ROOM as RACE_ROOM
 from coaltree.inference.smc.race import Race, advance_race, copy_race, start_race
@@ -109,7 +109,7 @@ def choose_copies(weights: Floats, u: float) -> tuple[Ints, Ints]:
 def copy_particles(state: Particles, state_list: Shortlist, stage: int, target: Ints, source: Ints) -> None:
     """Overwrite each particle in `target` with the one in `source`, after `stage` merges."""
     for k in range(target.size):
-        copy(state, stage, target[k], source[k])
+        copy_particle(state, stage, target[k], source[k])
         copy_list(state_list, target[k], source[k])
 
 
@@ -225,7 +225,7 @@ def weigh_steps(
     return Weighed(log_weights, log_evidence, ess_per_step, resampled)
 
 
-def run(
+def run_particles(
     eps: Floats,
     d: int,
     leaf_noise: Floats,
@@ -303,7 +303,7 @@ def conditional_draw(
     A Markov kernel on trees that leaves the posterior invariant for any number of particles ≥ 2. The race resamples
     here, unlike in `sample_posterior`: without resampling, a tree with most of the weight would exclude all others.
     """
-    result = run(
+    result = run_particles(
         eps,
         d,
         leaf_noise,

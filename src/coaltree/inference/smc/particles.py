@@ -160,7 +160,7 @@ def copy_start(to: Any, of: Any, n: int) -> None:
 
 
 @inline
-def copy(state: Particles, stage: int, to: int, of: int) -> None:
+def copy_particle(state: Particles, stage: int, to: int, of: int) -> None:
     """Overwrite particle `to` with particle `of`, after `stage` merges; the stream stays in place."""
     live = state.node.shape[1] - stage
     n_pairs = live * (live - 1) // 2

@@ -25,7 +25,7 @@ from coaltree._compile import inline, kernel
 from coaltree.inference.smc.particles import Particles, distances, merge, place, slots
 from coaltree.model import gig
 from coaltree.model.gig import tables
-from coaltree.model.gig.tables import Lookup
+from coaltree.model.gig.tables import GigTable
 from coaltree.randomness import uniform
 from coaltree.tree import Tree
 
@@ -81,14 +81,14 @@ def choices_mpost2(
     log_q: Floats,
     cache: Floats,
     newest: int,
-    table: Lookup,
+    table: GigTable,
 ) -> None:
     """log q̃ of every live pair: mpost1 at λ = 1, from `cache`, to which the newest cluster's pairs are first added."""
     if newest >= 0:
         for other in range(offset.size):
             if other != newest:
                 pair = place(newest, other)
-                cache[pair] = tables.log_local(table, d, eps[pair])
+                cache[pair] = tables.tabled_log_local(table, d, eps[pair])
     pair = 0
     for i in range(1, offset.size):
         for j in range(i):
@@ -118,7 +118,7 @@ def retained_slots(state: Particles, stage: int, retained: Retained) -> tuple[in
 
 
 @inline
-def pick(log_q: Floats, u: float) -> tuple[int, float]:
+def pick_by_log_weight(log_q: Floats, u: float) -> tuple[int, float]:
     """Index drawn with probability ∝ exp(log_q) by inversion of u, and log Σ exp(log_q)."""
     top = log_q.max()
     total = 0.0
@@ -161,7 +161,7 @@ def advance_local(
     first: int,
     stop: int,
     retained: Retained,
-    table: Lookup,
+    table: GigTable,
     out: Floats,
 ) -> None:
     """Merge once in each of the particles first … stop−1 by a local method; `out` gets log incremental weights."""
@@ -178,7 +178,7 @@ def advance_local(
         else:
             choices_mpost2(d, lam, now, eps, offset, log_q, state.cache[m], state.newest[m], table)
 
-        chosen, log_total = pick(log_q, uniform(state.streams[m]))
+        chosen, log_total = pick_by_log_weight(log_q, uniform(state.streams[m]))
         i, j = slots(chosen)
         if follows(m, retained):
             i, j = retained_slots(state, stage, retained)

@@ -24,7 +24,7 @@ from coaltree.inference.smc.particles import Particles, distances, merge, place
 from coaltree.inference.smc.proposals import Retained, follows, retained_slots
 from coaltree.model import gig
 from coaltree.model.gig import quadrature, tables
-from coaltree.model.gig.tables import Lookup
+from coaltree.model.gig.tables import GigTable
 from coaltree.randomness import Stream, uniform
 
 # With no more clusters than this the list simply holds all pairs.
@@ -153,7 +153,7 @@ def move_horizon(state: Particles, race: Race, d: float, m: int, live: int, now:
 
 
 @inline
-def log_survival(d: float, eps: float, r_born: float, r_now: float, table: Lookup) -> float:
+def log_survival(d: float, eps: float, r_born: float, r_now: float, table: GigTable) -> float:
     """−log of the share of v > r_born that is also > r_now: what a pair that did not merge in between adds."""
     bound = gig.log_cdf_bound(d, eps, 1.0, r_now)
     if bound < LOG_CERTAIN:
@@ -161,7 +161,7 @@ def log_survival(d: float, eps: float, r_born: float, r_now: float, table: Looku
     if bound < LOG_TAIL:
         # Far out in the tail its own mass suffices, to the digits that matter.
         mode, _, a, b, x_now = gig.peak(d, eps, 1.0, r_now)
-        log_mass = tables.log_mass(table, eps, a, b)
+        log_mass = tables.tabled_log_mass(table, eps, a, b)
         gone = math.exp(-log_mass) * quadrature.lower_tail(x_now, a, b, bound - LOG_CERTAIN)
         early = 0.0
         if r_born > 0.0:
@@ -175,7 +175,7 @@ def log_survival(d: float, eps: float, r_born: float, r_now: float, table: Looku
 
 @inline
 def log_dropped(
-    state: Particles, d: float, m: int, eps: Floats, live: int, i: int, j: int, time: float, table: Lookup
+    state: Particles, d: float, m: int, eps: Floats, live: int, i: int, j: int, time: float, table: GigTable
 ) -> float:
     """Sum of log N(birth)/N(time) over the pairs of slot i with all others except j."""
     offset, born = state.offset[m, :live], state.born[m]
@@ -206,7 +206,7 @@ def advance_race(
     first: int,
     stop: int,
     retained: Retained,
-    table: Lookup,
+    table: GigTable,
     out: Floats,
 ) -> None:
     """Merge once in each of the particles first … stop−1 by the race; `out` gets log incremental weights."""

@@ -32,21 +32,21 @@ from coaltree.randomness import RandomState, as_generator, seed_of
 from coaltree.validation import check_choice, check_count, check_fraction
 
 
-def run(leaves: Leaves, method: str, rng: np.random.Generator, **settings: Any) -> SMCResult:
+def run_sampler(leaves: Leaves, method: str, rng: np.random.Generator, **settings: Any) -> SMCResult:
     """One run of a sampler; `settings` are as in `smc.loop.run`."""
     if method == INSERTION:
-        return insertion.run(*leaves, rng=rng, **settings)
+        return insertion.run_insertion(*leaves, rng=rng, **settings)
     rows, noise, log_det = leaves
-    return loop.run(pair_distances(rows), rows.shape[1], noise, log_det, method=method, rng=rng, **settings)
+    return loop.run_particles(pair_distances(rows), rows.shape[1], noise, log_det, method=method, rng=rng, **settings)
 
 
 def run_island(leaves: Leaves, method: str, ess_threshold: float, n_particles: int, seed: list[int]) -> SMCResult:
     """One island, starting from the leaves: distances cost less to recompute than to send."""
     rng = np.random.default_rng(np.random.SeedSequence(seed))
-    return run(leaves, method, rng, n_particles=n_particles, ess_threshold=ess_threshold, n_jobs=1)
+    return run_sampler(leaves, method, rng, n_particles=n_particles, ess_threshold=ess_threshold, n_jobs=1)
 
 
-def combine(islands: list[SMCResult]) -> SMCResult:
+def combine_islands(islands: list[SMCResult]) -> SMCResult:
     """Combine islands. Effective sizes and numbers of resamplings add up."""
     sizes = np.array([len(island.log_weights) for island in islands])
     log_parts = np.array([island.log_evidence for island in islands]) + np.log(sizes / sizes.sum())
@@ -83,7 +83,7 @@ def run_islands(
     island = functools.partial(run_island, leaves, method, ess_threshold)
     tasks = (delayed(island)(size, seed) for size, seed in zip(sizes, seeds, strict=True))
     results = Parallel(n_jobs=n_jobs, return_as="generator")(tasks)
-    return combine(list(tqdm(results, total=n_islands, desc="islands", disable=not progress)))
+    return combine_islands(list(tqdm(results, total=n_islands, desc="islands", disable=not progress)))
 
 
 def sample_posterior(
@@ -162,7 +162,7 @@ def sample_posterior(
     if n_islands > 1:
         result = run_islands(leaves, method=chosen, n_islands=n_islands, rng=rng, **settings)
     else:
-        result = run(leaves, chosen, rng, **settings)
+        result = run_sampler(leaves, chosen, rng, **settings)
     return TreePosterior(
         children=result.children,
         times=result.times,

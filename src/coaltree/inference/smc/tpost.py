@@ -102,7 +102,7 @@ def lowest_in(cell: int, last: int) -> float:
     return float(np.int64(max(last - cell, 0) << _SHIFT).view(np.float64))
 
 
-class Cells(NamedTuple):
+class PairCells(NamedTuple):
     """The cells of one step, with room for all: first what is not listed, then from the farthest cell on."""
 
     counts: Ints  # (N_CELLS,) listed pairs in each cell
@@ -113,10 +113,10 @@ class Cells(NamedTuple):
 
 
 @inline
-def make_cells() -> Cells:
+def make_cells() -> PairCells:
     """Room for the cells of a step."""
     counts, which = np.empty(N_CELLS, np.int64), np.empty(N_CELLS, np.int64)
-    return Cells(counts, which, np.empty(N_CELLS), np.empty(N_CELLS), np.empty(N_CELLS))
+    return PairCells(counts, which, np.empty(N_CELLS), np.empty(N_CELLS), np.empty(N_CELLS))
 
 
 @borrowing
@@ -134,7 +134,7 @@ def count_cells(value: Floats, last: int, counts: Ints) -> int:
 
 
 @borrowing
-def find_cells(cells: Cells, limit: float, nearest: int, n_unlisted: int, r: float) -> int:
+def find_cells(cells: PairCells, limit: float, nearest: int, n_unlisted: int, r: float) -> int:
     """The cells that are not empty, from outside to the nearest; returns how many."""
     last = leading_bits(limit)
     n = 0
@@ -148,7 +148,7 @@ def find_cells(cells: Cells, limit: float, nearest: int, n_unlisted: int, r: flo
 
 
 @borrowing
-def bound_cells(cells: Cells, n: int, d: float, lam: float, r: float, log_enough: float) -> None:
+def bound_cells(cells: PairCells, n: int, d: float, lam: float, r: float, log_enough: float) -> None:
     """`log_local_bound` of n cells at once, relative to `log_enough`, with r as the largest r of all."""
     edge, share = cells.edge, cells.share
     many = pad(edge, cells.r_high, n)
@@ -165,7 +165,7 @@ def bound_cells(cells: Cells, n: int, d: float, lam: float, r: float, log_enough
 
 
 @borrowing
-def farthest_cell(cells: Cells, n: int, n_unlisted: int, enough: float) -> int:
+def farthest_cell(cells: PairCells, n: int, n_unlisted: int, enough: float) -> int:
     """The farthest of n cells to examine: pairs beyond have at most `enough`; −1 if unlisted ones may have more."""
     beyond = 0.0
     for k in range(n):
@@ -202,7 +202,7 @@ def make_room(n: int) -> Looked:
 
 
 @borrowing
-def gather(
+def gather_pairs(
     listed: Shortlist, m: int, offset: Floats, low: float, high: float, base: float, n: int, looked: Looked
 ) -> int:
     """Add the listed pairs from ε = low to below `high` to the n that are there; returns how many there are now."""
@@ -230,7 +230,7 @@ def gather_all(eps: Floats, offset: Floats, live: int, far: float, base: float, 
 
 
 @borrowing
-def weigh(d: float, lam: float, n: int, looked: Looked, seen: Seen) -> Seen:
+def add_evidence(d: float, lam: float, n: int, looked: Looked, seen: Seen) -> Seen:
     """Evidence of the pairs from `seen.n` to n, in addition to what was seen."""
     if n == seen.n:
         return seen
@@ -257,10 +257,10 @@ def look_at_few(
     listed: Shortlist, m: int, offset: Floats, d: float, lam: float, base: float, r_high: float, looked: Looked
 ) -> Seen:
     """Examine all listed pairs; n = −1 if there are none, or if others may hold more than `NEGLECTED`."""
-    n = gather(listed, m, offset, 0.0, math.inf, base, 0, looked)
+    n = gather_pairs(listed, m, offset, 0.0, math.inf, base, 0, looked)
     if n == 0:
         return Seen(-1, 0.0, 0.0)
-    seen = weigh(d, lam, n, looked, Seen(0, -math.inf, 0.0))
+    seen = add_evidence(d, lam, n, looked, Seen(0, -math.inf, 0.0))
     if n < lam:
         beyond = (lam - n) * math.exp(log_local_bound(d, listed.limit[m], lam, r_high) - seen.log_top)
         if not beyond <= NEGLECTED * seen.total:
@@ -277,7 +277,7 @@ def look_at_cells(
     lam: float,
     base: float,
     r_high: float,
-    cells: Cells,
+    cells: PairCells,
     looked: Looked,
 ) -> Seen:
     """Examine the listed pairs that hold all but `NEGLECTED` of the evidence; n = −1 if others may hold more."""
@@ -293,21 +293,21 @@ def look_at_cells(
     if near < 0:
         return Seen(-1, 0.0, 0.0)
     edge = lowest_in(near - 1, last)
-    n = gather(listed, m, offset, 0.0, edge, base, 0, looked)
-    seen = weigh(d, lam, n, looked, Seen(0, -math.inf, 0.0))
+    n = gather_pairs(listed, m, offset, 0.0, edge, base, 0, looked)
+    seen = add_evidence(d, lam, n, looked, Seen(0, -math.inf, 0.0))
     all_but = NEGLECTED * seen.total * math.exp(seen.log_top - log_enough)
     cell = farthest_cell(cells, n_cells, out, all_but)
     if cell < 0:
         return Seen(-1, 0.0, 0.0)
     if cell < near:
-        n = gather(listed, m, offset, edge, lowest_in(cell - 1, last), base, n, looked)
-        seen = weigh(d, lam, n, looked, seen)
+        n = gather_pairs(listed, m, offset, edge, lowest_in(cell - 1, last), base, n, looked)
+        seen = add_evidence(d, lam, n, looked, seen)
     return seen
 
 
 @borrowing
 def look(
-    eps: Floats, offset: Floats, listed: Shortlist, d: float, m: int, now: float, cells: Cells, looked: Looked
+    eps: Floats, offset: Floats, listed: Shortlist, d: float, m: int, now: float, cells: PairCells, looked: Looked
 ) -> Seen:
     """Examine the pairs that hold all but `NEGLECTED` of the evidence, if they are in the list or fit into it."""
     live = offset.size
@@ -335,7 +335,7 @@ def look(
 
 
 @inline
-def pick(q: Floats, n: int, u: float, total: float) -> int:
+def pick_by_share(q: Floats, n: int, u: float, total: float) -> int:
     """Which of n is drawn by its share of the total."""
     left = u * total
     picked = 0
@@ -359,8 +359,8 @@ def choose_of_all(eps: Floats, offset: Floats, d: float, now: float, u: float) -
     far = farthest_worth_a_look(d, lam, low, log_low - math.log(n_pairs / NEGLECTED), 2.0 * (now + largest(offset)))
     looked = make_room(n_pairs)
     n = gather_all(eps, offset, live, far, 2.0 * now, looked)
-    seen = weigh(d, lam, n, looked, Seen(0, -math.inf, 0.0))
-    i, j = slots(looked.which[pick(looked.q, n, u, seen.total)])
+    seen = add_evidence(d, lam, n, looked, Seen(0, -math.inf, 0.0))
+    i, j = slots(looked.which[pick_by_share(looked.q, n, u, seen.total)])
     return i, j, seen.log_top + math.log(seen.total)
 
 
@@ -391,7 +391,7 @@ def advance_tpost(
             copy_list(listed, m + 1, m)
         u = uniform(state.streams[m])
         if seen.n >= 0:
-            k = looked.which[pick(looked.q, seen.n, u, seen.total)]
+            k = looked.which[pick_by_share(looked.q, seen.n, u, seen.total)]
             i, j, log_total = int(listed.higher[m, k]), int(listed.lower[m, k]), seen.log_top + math.log(seen.total)
         else:
             i, j, log_total = choose_of_all(eps, offset, d, now, u)

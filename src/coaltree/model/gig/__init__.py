@@ -104,7 +104,7 @@ def draw_time(d: float, eps: float, lam: float, r: float, stream: Stream) -> tup
 def time_at(d: float, eps: float, lam: float, r: float, w: float) -> float:
     """Δ = (v − r)/2 at the quantile w of v > r: `draw_time` by inversion."""
     v, g, a, b, x_low = peak(d, eps, lam, r)
-    x = quadrature.quantile(g, a, b, x_low, w)
+    x = quadrature.quantile_in_log(g, a, b, x_low, w)
     return 0.5 * (r * math.expm1(x - x_low) if x - x_low < 1.0 else v * math.exp(x) - r)
 
 
@@ -125,7 +125,7 @@ def log_cdf_bound(d: float, eps: float, lam: float, v: float) -> float:
     # ∫ exp h = √(2π/s) (1 + O(1/s)), and never below 4/5 of that for s ≥ 1 (see the tests).
     if s < 1.0:
         return height
-    return height - math.log(max(quadrature.slope(x, 0.0, a, b) * 2.0 / math.sqrt(s), 1.0))
+    return height - math.log(max(quadrature.slope_in_log(x, 0.0, a, b) * 2.0 / math.sqrt(s), 1.0))
 
 
 @inline

@@ -88,7 +88,7 @@ def exponent(x: float, g: float, a: float, b: float) -> float:
 
 
 @inline
-def slope(x: float, g: float, a: float, b: float) -> float:
+def slope_in_log(x: float, g: float, a: float, b: float) -> float:
     """h′(x)."""
     return g + a * math.expm1(-x) - b * math.expm1(x)
 
@@ -120,7 +120,7 @@ def reach(g: float, a: float, b: float, level: float) -> float:
         excess = exponent(x, g, a, b) + level
         if excess > -0.05 * level:
             break
-        x -= excess / slope(x, g, a, b)
+        x -= excess / slope_in_log(x, g, a, b)
     return x
 
 
@@ -222,7 +222,7 @@ def draw(g: float, a: float, b: float, x_low: float, stream: Stream) -> float:
     """
     x_right = reach(g, a, b, 1.0)
     h_right = exponent(x_right, g, a, b)
-    slope_right = slope(x_right, g, a, b)
+    slope_right = slope_in_log(x_right, g, a, b)
     # Where the middle tangent g·x meets the right one; for a nearly straight h the middle one suffices.
     bend = g - slope_right
     edge_right = (h_right - slope_right * x_right) / bend if bend > -1e-9 * slope_right else math.inf
@@ -231,7 +231,7 @@ def draw(g: float, a: float, b: float, x_low: float, stream: Stream) -> float:
     slope_left = 0.0
     if x_low < 0.0:
         x_left = -reach(0.0, b, a, 1.0)
-        slope_left = slope(x_left, 0.0, a, b)
+        slope_left = slope_in_log(x_left, 0.0, a, b)
         edge_left = max(x_low, x_left - exponent(x_left, 0.0, a, b) / slope_left)
 
     mass_left = -math.expm1(slope_left * (x_low - edge_left)) / slope_left if edge_left > x_low else 0.0
@@ -266,7 +266,7 @@ def lower_tail(x: float, a: float, b: float, level: float) -> float:
 
     To the left of x, h falls at least as fast as its tangent there.
     """
-    half = 0.5 * level / slope(x, 0.0, a, b)
+    half = 0.5 * level / slope_in_log(x, 0.0, a, b)
     mass = 0.0
     if level < 10.0:
         for node in range(_SHORT_NODES.shape[0]):
@@ -318,7 +318,7 @@ def _normal_quantile(log_w: float) -> float:
 
 
 @inline
-def quantile(g: float, a: float, b: float, x_low: float, w: float) -> float:
+def quantile_in_log(g: float, a: float, b: float, x_low: float, w: float) -> float:
     """x below which the share w in (0, 1) of exp h on x ≥ x_low lies.
 
     The log of either tail is concave, so Newton's method approaches the root from outside after the first step at the

@@ -29,7 +29,7 @@ _WITHIN = (1 << _SHIFT) - 1
 _MOST_OCTAVES = 60
 
 
-class Lookup(NamedTuple):
+class GigTable(NamedTuple):
     """Cubics of a function of y, cell by cell; an empty table sends every call to the function itself."""
 
     first: int  # the leading bits of the smallest y covered
@@ -46,9 +46,9 @@ def _leading_bits(y: float) -> int:
     return int(np.float64(y).view(np.int64)) >> _SHIFT
 
 
-def empty_table() -> Lookup:
+def empty_table() -> GigTable:
     """Return a table that covers nothing."""
-    return Lookup(0, np.empty((0, 4)))
+    return GigTable(0, np.empty((0, 4)))
 
 
 def _grid(smallest: float, largest: float) -> tuple[int, Floats]:
@@ -65,7 +65,7 @@ def _cubics(y: Floats, value: Floats, slope: Floats) -> Floats:
     return np.stack([value[:-1], left, 3.0 * rise - 2.0 * left - right, left + right - 2.0 * rise], axis=1)
 
 
-def make_mass_table(d: float, smallest: float, largest: float) -> Lookup:
+def make_mass_table(d: float, smallest: float, largest: float) -> GigTable:
     """Tabulate log ∫ exp h at λ = 1 for ε from `smallest` (or 60 octaves below the largest) to `largest`."""
     first, eps = _grid(smallest, largest)
     p = 1.0 - 0.5 * d
@@ -74,20 +74,20 @@ def make_mass_table(d: float, smallest: float, largest: float) -> Lookup:
     log_i = gig.log_integral(d, eps, 1.0)
     log_mass = log_i - (p * np.log(mode) - 0.5 * eps / mode - 0.5 * mode)
     slope = 0.5 * (1.0 / mode - np.exp(gig.log_integral(d + 2.0, eps, 1.0) - log_i))
-    return Lookup(first, _cubics(eps, log_mass, slope))
+    return GigTable(first, _cubics(eps, log_mass, slope))
 
 
-def make_mean_table(d: float, smallest: float, largest: float) -> Lookup:
+def make_mean_table(d: float, smallest: float, largest: float) -> GigTable:
     """Tabulate F for y from `smallest` (or 60 octaves below the largest) to `largest`, both positive and finite."""
     first, y = _grid(smallest, largest)
     mean = np.empty(len(y))
     _means(float(d), y, mean)
     p = 1.0 - 0.5 * d
-    return Lookup(first, _cubics(y, mean, 0.5 * ((mean * mean - 2.0 * p * mean) / y - 1.0)))
+    return GigTable(first, _cubics(y, mean, 0.5 * ((mean * mean - 2.0 * p * mean) / y - 1.0)))
 
 
 @inline
-def _at(table: Lookup, y: float) -> float:
+def _at(table: GigTable, y: float) -> float:
     """Value at y, NaN outside of the table."""
     bits = np.float64(y).view(np.int64)
     cell = (bits >> _SHIFT) - table.first
@@ -99,21 +99,21 @@ def _at(table: Lookup, y: float) -> float:
 
 
 @inline
-def mean(table: Lookup, d: float, eps: float, lam: float) -> float:
+def tabled_mean(table: GigTable, d: float, eps: float, lam: float) -> float:
     """Mean of v without truncation at rate λ: from the table if λε is in it, else exactly."""
     value = _at(table, lam * eps)
     return value / lam if value == value else exact_mean(d, eps, lam)
 
 
 @inline
-def log_mass(table: Lookup, eps: float, a: float, b: float) -> float:
+def tabled_log_mass(table: GigTable, eps: float, a: float, b: float) -> float:
     """log ∫ exp h over the whole line at λ = 1, where A and B are those of ε."""
     value = _at(table, eps)
     return value if value == value else quadrature.log_mass(0.0, a, b, -math.inf)
 
 
 @inline
-def log_local(table: Lookup, d: float, eps: float) -> float:
+def tabled_log_local(table: GigTable, d: float, eps: float) -> float:
     """`gig.log_local` at λ = 1 and r = 0."""
     value = _at(table, eps)
     if value != value:

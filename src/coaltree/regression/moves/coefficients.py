@@ -186,7 +186,8 @@ def draw_latent(eta: Floats, signs: Signs, stream: Stream, out: Floats) -> None:
 
 def normal_curvature(likelihood: Likelihood) -> Floats:
     """Σ_i x_i x_iᵀ over the rows with a label, (P, K+1, K+1): the curvature once y* is known."""
-    present = np.abs(likelihood.signs).astype(np.float64)
+    ((signs,),) = (part.data for part in likelihood.observed)
+    present = np.abs(signs).astype(np.float64)
     return np.stack([(likelihood.rows * present[:, [j]]).T @ likelihood.rows for j in range(likelihood.n_outcomes)])
 
 
@@ -195,7 +196,8 @@ def albert_chib(
 ) -> Point:
     """One Gibbs step through the latent variables; `curvature` from `normal_curvature`."""
     latent = likelihood.rows @ start.theta.T
-    draw_latent(latent, likelihood.signs, make_streams(rng, 1)[0], latent)
+    ((signs,),) = (part.data for part in likelihood.observed)  # the probit's alone
+    draw_latent(latent, signs, make_streams(rng, 1)[0], latent)
     gaussian = combine(precision, curvature, latent.T @ likelihood.rows)
     theta = gaussian.colour(rng.standard_normal(start.theta.size)).reshape(start.theta.shape)
     return evaluate(likelihood, theta)

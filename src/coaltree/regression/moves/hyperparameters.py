@@ -25,8 +25,8 @@ import numpy as np
 
 from coaltree._arrays import Floats
 from coaltree.inference.learning import chain
-from coaltree.inference.moves.row_noise import SMALLEST_NOISE
 from coaltree.model.diffusion import log_likelihood
+from coaltree.model.noise import SMALLEST_NOISE
 from coaltree.model.slice import slice_step
 from coaltree.model.wishart import log_half_t
 from coaltree.regression.likelihood import Likelihood
@@ -102,4 +102,4 @@ def draw_hyper(hyper: Hyper, theta: Floats, prior: Prior, n_sweeps: int, rng: np
 
 def log_joint(hyper: Hyper, theta: Floats) -> float:
     """log p(β, t, π | Φ, s₀), the density by which trees are compared; 0 for a single outcome."""
-    return 0.0 if hyper.unknowns is None else chain.log_joint(hyper.unknowns, np.ascontiguousarray(theta[:, 1:]))
+    return 0.0 if hyper.unknowns is None else chain.log_joint_of(hyper.unknowns, np.ascontiguousarray(theta[:, 1:]))

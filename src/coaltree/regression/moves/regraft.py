@@ -23,7 +23,7 @@ import numpy as np
 
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import kernel
-from coaltree.model.messages import weigh
+from coaltree.model.messages import meet_by_weight
 from coaltree.randomness import Stream, exponential, make_streams, uniform
 from coaltree.regression.likelihood import Likelihood
 from coaltree.regression.moves.coefficients import Pilot, Point
@@ -80,7 +80,7 @@ def survey(
         i, j = (sibling if i == gone else i), (sibling if j == gone else j)
         var_i = variance[i] + node_times[node] - node_times[i]
         var_j = variance[j] + node_times[node] - node_times[j]
-        _, weight, variance[node] = weigh(var_i, var_j)
+        _, weight, variance[node] = meet_by_weight(var_i, var_j)
         mean[node] = weight * mean[i] + (1.0 - weight) * mean[j]
     # What all other leaves say about the upper end of the branch above each node.
     mean_above, variance_above = np.empty((n_nodes, n_features)), np.empty(n_nodes)
@@ -94,7 +94,7 @@ def survey(
             mean_above[node], variance_above[node] = mean[side], from_side
         else:
             from_top = variance_above[q] + node_times[parent[q]] - node_times[q]
-            _, weight, variance_above[node] = weigh(from_side, from_top)
+            _, weight, variance_above[node] = meet_by_weight(from_side, from_top)
             mean_above[node] = weight * mean[side] + (1.0 - weight) * mean_above[q]
 
     for r in range(places.edge.size):
@@ -125,7 +125,7 @@ def survey(
             places.mean[r], places.variance[r] = mean[edge], below
         else:
             top = variance_above[edge] + node_times[parent[edge]] - time
-            _, weight, places.variance[r] = weigh(below, top)
+            _, weight, places.variance[r] = meet_by_weight(below, top)
             places.mean[r] = weight * mean[edge] + (1.0 - weight) * mean_above[edge]
         places.variance[r] += time + noise[leaf]
 

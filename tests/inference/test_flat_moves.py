@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference.learning.chain import FEW_ROWS, N_NEAR, Unknowns, _near_rows, draw_offset
+from coaltree.inference.learning.chain import Unknowns, _near_rows, draw_offset
 from coaltree.inference.neighbors import nearest
 from coaltree.model.covariance import PooledWishart
 from coaltree.model.diffusion import log_likelihood
+from coaltree.sizes import NEAR_ROWS, ROWS_SORTED
 from tests.model.invariance import LIMIT
 from tests.seeds import seed
 
@@ -42,12 +43,12 @@ def test_likelihood_stays_and_first_merges_are_drawn_from_their_conditional(n):
     assert z(2 * rate + 5 / total) > LIMIT  # seen however short the piece that is divided
 
 
-@pytest.mark.parametrize("n", [2, 5, 21, FEW_ROWS, FEW_ROWS + 1])
+@pytest.mark.parametrize("n", [2, 5, 21, ROWS_SORTED, ROWS_SORTED + 1])
 def test_near_rows_are_those_of_the_search(n):
     rows = np.random.default_rng(n).standard_normal((n, 3))
     near = _near_rows(rows)
     assert near.dtype == np.int32
-    np.testing.assert_array_equal(near, nearest(rows, N_NEAR)[0])
+    np.testing.assert_array_equal(near, nearest(rows, NEAR_ROWS)[0])
 
 
 def test_copies_of_a_row_are_near_rows_too():

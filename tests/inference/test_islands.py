@@ -51,7 +51,7 @@ def test_combination():
     """The evidence is the mean of the islands', by their sizes; weights sum to one."""
     X = np.random.default_rng(0).normal(size=(12, 3))
     runs = [sampling.run_island(whiten_leaves(X, None, 0.0), "tpost", 0.5, size, [size, 1]) for size in (6, 3)]
-    whole = sampling.combine(runs)
+    whole = sampling.combine_islands(runs)
     parts = [runs[0].log_evidence + np.log(6 / 9), runs[1].log_evidence + np.log(3 / 9)]
     assert whole.log_evidence == pytest.approx(logsumexp(parts))
     assert logsumexp(whole.log_weights) == pytest.approx(0.0, abs=1e-12)

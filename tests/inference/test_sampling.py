@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference.effort import INSERTED, choose_sampler
+from coaltree.inference.effort import choose_sampler
 from coaltree.inference.smc.proposals import METHODS
 from coaltree.model import diffusion
+from coaltree.sizes import INSERTED
 
 GOOD = np.array([[0.0, 0.1], [1.0, 0.2], [2.0, -0.4], [0.3, 0.3]])
 

@@ -213,7 +213,7 @@ def test_chains_end_when_they_have_converged(monkeypatch, tmp_path):
         assert (whole.warmup, len(whole.posterior), whole.finished) == (30, 120, True)
         assert whole.trace["log_joint"].shape == (2, 90)
         # The first chain stops in the second round.
-        advance, path = chain.Chain.advance, tmp_path / "run.npz"
+        advance, path = chain.TreeChain.advance, tmp_path / "run.npz"
 
         def interrupted(self):
             if self.n_done == 44:
@@ -222,7 +222,7 @@ def test_chains_end_when_they_have_converged(monkeypatch, tmp_path):
 
         judged.clear()
         with monkeypatch.context() as patch:
-            patch.setattr(chain.Chain, "advance", interrupted)
+            patch.setattr(chain.TreeChain, "advance", interrupted)
             assert not ct.learn_posterior(X, checkpoint=path).finished
         judged[:] = judged[:1]
         again = ct.learn_posterior(X, checkpoint=path)
