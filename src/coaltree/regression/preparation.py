@@ -170,7 +170,7 @@ def as_exposure(
     return np.where(known, times, 1.0), np.where(known & (times == 0.0), np.nan, labels)
 
 
-def observe(
+def observe_outcomes(
     labels: Floats, exposure: Floats, weights: Floats, families: Families
 ) -> tuple[tuple[Observed, ...], Scale]:
     """Labels (N, P) as the kernels take them, and the scale of the outcomes."""
@@ -235,7 +235,7 @@ def prepare(
     labels = np.where(as_columns(weights) > 0, labels, np.nan)
     counted = row_weights(weights) > 0
     features, labels, weights, times = features[counted], labels[counted], weights[counted], times[counted]
-    observed, scale = observe(labels, times, weights, families)
+    observed, scale = observe_outcomes(labels, times, weights, families)
     _check_fitted(scale.fitted, families, names)
     if wide is None:
         wide = choose_wide(features.shape[1], labels.shape[1])
