@@ -26,7 +26,9 @@ from coaltree.inference.moves.edge_density import (
 from coaltree.places.cells import Cells, cells_distance, log_cells
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
-# Along an edge on which nothing changes by more than FLAT fewer do.
+# Probabilities of cells take long to evaluate and change slowly: fewer do. Along an edge on which nothing changes by
+# more than FLAT still fewer do.
+CELL_NODES, CELL_WEIGHTS = np.polynomial.legendre.leggauss(5)
 FLAT_NODES, FLAT_WEIGHTS = np.polynomial.legendre.leggauss(3)
 FLAT = 0.05
 # The intervals start from the peak, which need not be exact.
@@ -137,6 +139,7 @@ def integrate(
     state_sums[_MASS] = 0.0
     state_sums[_MOMENT] = 0.0
     state_sums[_LOG_UNIT] = -math.inf
+    nodes, weights = (CELL_NODES, CELL_WEIGHTS) if cells.low.size > 0 else (NODES, WEIGHTS)
     if _is_flat(edge, cells, node, merges, d):
         _add_interval(edge, cells, node, merges, d, edge.low, edge.high, FLAT_NODES, FLAT_WEIGHTS, state_sums)
     else:
@@ -164,9 +167,9 @@ def integrate(
                 for piece in range(1, pieces + 1):
                     cut = merges.times[first + (piece * inside) // pieces - 1]
                     if cut > low:
-                        _add_interval(edge, cells, node, merges, d, low, cut, NODES, WEIGHTS, state_sums)
+                        _add_interval(edge, cells, node, merges, d, low, cut, nodes, weights, state_sums)
                         low = cut
-                _add_interval(edge, cells, node, merges, d, low, high, NODES, WEIGHTS, state_sums)
+                _add_interval(edge, cells, node, merges, d, low, high, nodes, weights, state_sums)
                 inner = outer
                 step *= 2.0
     if not state_sums[_MASS] > 0.0:
