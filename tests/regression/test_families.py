@@ -382,7 +382,7 @@ COUNTS = np.array([0.0, 1.0, 2.0, 0.0, 4.0, 1.0])
 @pytest.mark.parametrize(
     ("Y", "options", "message"),
     [
-        (COUNTS, {"family": "probit"}, r"holds 2, 4.*`family='poisson'`"),
+        (COUNTS, {"family": "probit"}, r"holds 2, 4.*`family` 'poisson' for counts"),
         (COUNTS - 1.0, {"family": "poisson"}, "Y must hold counts .* holds -1"),
         (COUNTS + 0.5, {"family": "poisson"}, "Y must hold counts"),
         (COUNTS > 0, {"exposure": np.ones(6)}, 'exposure .* needs family="poisson"'),

@@ -236,7 +236,7 @@ def prepare(
     counted = row_weights(weights) > 0
     features, labels, weights, times = features[counted], labels[counted], weights[counted], times[counted]
     observed, scale = observe(labels, times, weights, families)
-    _check_fitted(scale.fitted, families, names)
+    _check_fitted(scale.fitted, families, names, len(labels))
     if wide is None:
         wide = choose_wide(features.shape[1], labels.shape[1])
     features = features if wide else dense(features)
@@ -259,19 +259,20 @@ def prepare(
     return Prepared(Likelihood(rows, observed, weights), scaling, families, scale, wide)
 
 
-def _check_fitted(fitted: Bools, families: Families, names: tuple[str, ...] | None) -> None:
+def _check_fitted(fitted: Bools, families: Families, names: tuple[str, ...] | None, n_rows: int) -> None:
     """Name the outcomes that have nothing to explain."""
     if fitted.all():
         return
     for family, own in grouped(families):
         alone = [names[j] if names else str(j) for j in own[~fitted[own]]]
         if not fitted.any():
-            raise InputError(
-                "Y has no outcome with both classes, so there is nothing to fit: every column is all 0, all 1 or "
-                "missing."
-                if all(each.binary for each in families)
-                else f"Y has no outcome that can be fitted: each has {family.lacks} or is missing."
-            )
+            if all(each.binary for each in families):
+                raise InputError(
+                    "Y has no outcome with both classes, so there is nothing to fit: every column is all 0, all 1 or "
+                    "missing."
+                )
+            where = f"in {n_rows} sample{'s' * (n_rows != 1)}"
+            raise InputError(f"Y has no outcome that can be fitted {where}: each has {family.lacks} or is missing.")
         if alone:
             warnings.warn(
                 f"{len(alone)} outcome(s) have {family.lacks} and are predicted by their {family.instead}: "

@@ -98,6 +98,10 @@ class Family(ABC):
         """η with that mean."""
 
     @abstractmethod
+    def deviance(self, labels: Floats, mean: Floats) -> Floats:
+        """Twice the log likelihood that an expected label loses against the label itself; NaN where there is none."""
+
+    @abstractmethod
     def probability(self, eta: Floats) -> Floats:
         """Probability of an event; NaN for outcomes that have none."""
 

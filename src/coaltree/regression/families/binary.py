@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
 from coaltree._arrays import Bools, Floats
 from coaltree.regression import links
@@ -71,6 +72,10 @@ class Binary(Family):
     def predictor(self, mean: Floats) -> Floats:
         """Ψ⁻¹."""
         return links.quantile(mean, self.link)
+
+    def deviance(self, labels: Floats, mean: Floats) -> Floats:
+        """−2 log p of the label."""
+        return np.asarray(-2.0 * (special.xlogy(labels, mean) + special.xlog1py(1.0 - labels, -mean)))
 
     def probability(self, eta: Floats) -> Floats:
         """Ψ(η)."""

@@ -104,6 +104,10 @@ class Normal(Family):
         """Likewise."""
         return mean
 
+    def deviance(self, labels: Floats, mean: Floats) -> Floats:
+        """The squared error, in the units of the labels and not of σ²."""
+        return np.square(labels - mean)
+
     def probability(self, eta: Floats) -> Floats:
         """There are no events."""
         return np.full_like(eta, np.nan)

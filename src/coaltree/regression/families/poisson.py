@@ -107,6 +107,10 @@ class Poisson(Family):
         """Its logarithm."""
         return np.log(mean)
 
+    def deviance(self, labels: Floats, mean: Floats) -> Floats:
+        """2 (y log(y/m) − y + m)."""
+        return np.asarray(2.0 * (special.xlogy(labels, labels / mean) - labels + mean))
+
     def probability(self, eta: Floats) -> Floats:
         """1 − exp(−rate): the probability of at least one event in one unit of exposure."""
         return np.asarray(-special.expm1(-np.exp(eta)))
