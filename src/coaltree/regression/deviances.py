@@ -21,7 +21,7 @@ from coaltree.regression import scores
 from coaltree.regression.baselines import PenalisedRegression
 from coaltree.regression.families import Families, grouped
 from coaltree.regression.folds import stratified_folds
-from coaltree.regression.preparation import observe
+from coaltree.regression.preparation import observe_labels
 from coaltree.rows import Rows
 
 PENALTIES = tuple(10.0 ** np.arange(-5.0, 3.0))
@@ -138,7 +138,7 @@ def compare_deviances(
     mean, plain = np.empty((len(models), *Y.shape)), np.empty_like(Y)
     for fold in range(n_folds):
         out = folds == fold
-        constant = observe(Y[~out], at_risk[~out], np.ones(int((~out).sum())), families)[1].constant
+        constant = observe_labels(Y[~out], at_risk[~out], np.ones(int((~out).sum())), families)[1].constant
         level = np.array(
             [float(family.mean(np.array(value))) for family, value in zip(families, constant, strict=True)]
         )

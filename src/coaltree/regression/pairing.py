@@ -14,7 +14,7 @@ from coaltree.frame import Column, listed
 from coaltree.reading import read_any, read_raw
 from coaltree.regression.encoding import Columns, Encoding, check_labels, columns_of, read_outcomes
 from coaltree.regression.families import Chosen, Families, as_families
-from coaltree.regression.preparation import as_exposure, observe
+from coaltree.regression.preparation import as_exposure, observe_labels
 
 
 class Cells(NamedTuple):
@@ -137,7 +137,7 @@ def _matched(left: Cells, right: Cells, id_column: str | None) -> tuple[Ints, In
 
 def _varying(Y: Floats, exposure: Floats, names: tuple[str, ...], families: Families) -> tuple[Ints, list[str]]:
     """Outcomes that have something to explain; the others have no place in the tree."""
-    fitted = observe(Y, exposure, np.ones(len(Y)), families)[1].fitted
+    fitted = observe_labels(Y, exposure, np.ones(len(Y)), families)[1].fitted
     alone = [name for name, kept in zip(names, fitted, strict=True) if not kept]
     binary = all(family.binary for family in families)
     if not fitted.any():
