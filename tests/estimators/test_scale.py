@@ -48,7 +48,7 @@ def test_units_do_not_matter_in_a_table_and_are_told_of():
 
 
 def test_an_array_keeps_its_units_and_a_warning_says_so():
-    with pytest.warns(UserWarning, match=r"in their own units the widest decide\. scale='standard'"):
+    with pytest.warns(UserWarning, match=r"the widest decide the tree\. Pass scale='standard'"):
         plain = ct.CoalescentClustering(**QUICK).fit(UNEQUAL)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "Columns of X differ in scale")

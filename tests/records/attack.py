@@ -133,17 +133,19 @@ def attack(folder):
         parts = [("cross-validation", f" {dates[0]}", "attrition-1")]
         parts += [("temporal", f" {dates[-1]}", "attrition-2")] if len(dates) > 1 else []
     solved = attack_attrition([tables[steps] for _, _, steps in parts])
-    least = 0
+    least, masked = 0, True
     if (folder / "config.toml").exists():
-        least = tomllib.loads((folder / "config.toml").read_text()).get("outcomes", {}).get("min_events", 0)
+        config = tomllib.loads((folder / "config.toml").read_text())
+        least = config.get("outcomes", {}).get("min_events", 0)
+        masked = config.get("settings") != "paper" and config.get("cohort", {}).get("prior_outcome") != "keep"
     for place, (part, date, steps) in enumerate(parts):
         total = int(tables[steps][-1]["left"])
-        solved += attack_labels(tables, part, date, total, least if place == 0 else 0)
+        solved += attack_labels(tables, part, date, total, least if place == 0 else 0, masked)
         solved += attack_nested(tables, date)
         solved += attack_means(tables, part)
         solved += attack_calibration(tables, part)
     if (
-        len(parts) > 1 and "held out" not in parts[1][1] and "index" not in parts[1][1]
+        masked and len(parts) > 1 and "held out" not in parts[1][1] and "index" not in parts[1][1]
     ):  # else there are two groups of people
         solved += attack_thresholds(tables, *(date for _, date, _ in parts), int(tables["attrition-2"][-1]["left"]))
     solved += attack_table_one(tables["table-one"])
@@ -176,12 +178,14 @@ def attack_attrition(thresholds):
     return solved
 
 
-def attack_labels(tables, part, date, total, least):
+def attack_labels(tables, part, date, total, least, masked=True):
+    """Where prior outcomes are not masked, who had one has a label all the same."""
     solved = []
     for row in tables["outcomes"]:
         where = f"{part}, {row['outcome']}"
         cells = [row[f"{name}{date}"] for name in ("labels", "had it before", "censored")]
-        solved += solved_parts(cells, total, where)
+        for parts in [cells] if masked else [[cells[0], cells[2]], [cells[1], "0+"]]:
+            solved += solved_parts(parts, total, where)
         low, high = as_range(row[f"events{date}"], total)
         solved += [f"{where}: all but events"] if told({total - n for n in range(low, high + 1)}) else []
         scores = [r for r in tables.get(f"scores-{part}", []) if r["outcome"] == row["outcome"]]

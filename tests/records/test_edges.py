@@ -16,7 +16,7 @@ from coaltree.records.cost import Costs, cost_curves, node_separation
 from coaltree.records.dataset import index_days, index_periods
 from coaltree.records.features import measured_values
 from coaltree.records.labels import Labels
-from coaltree.records.privacy import shown_part
+from coaltree.records.privacy import WITHHELD, shown_part, shown_parts
 from coaltree.records.review import Group, _banded, outcome_curves, rounded_rates, subgroup_rows, table_one
 from coaltree.regression.comparison import Comparison
 from coaltree.regression.scores import CalibrationTable
@@ -200,3 +200,11 @@ def test_a_part_is_hidden_if_the_rest_of_its_total_is_small():
     assert shown_part(60, 100) == 60
     assert isinstance(shown_part(95, 100), str)
     assert isinstance(shown_part(5, 100), str)
+
+
+def test_the_smallest_bound_of_a_large_part_is_shown():
+    assert shown_parts([20, 1]) == ["11+", "<11"]  # of 21, up to ten are in the other part
+    assert shown_parts([19, 1]) == [WITHHELD, WITHHELD]
+    assert shown_parts([40, 30, 1]) == ["31+", 30, "<11"]
+    assert shown_parts([39, 30, 1]) == ["30+", 30, "<11"]
+    assert shown_parts([38, 30, 1]) == [WITHHELD] * 3  # else the bound would say less than that it is the largest

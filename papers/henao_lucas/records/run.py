@@ -22,7 +22,7 @@ from scipy.cluster.hierarchy import linkage
 
 import coaltree as ct
 from coaltree.plots.records import plot_cost_curves, plot_cost_node
-from coaltree.records.config import PROBIT, ModelConfig, StudyConfig, ValidationConfig, load_config
+from coaltree.records.config import PAPERS_BASELINES, PROBIT, ModelConfig, StudyConfig, ValidationConfig, load_config
 from coaltree.records.cost import CostCurves
 from coaltree.records.dataset import prepare_data
 from coaltree.records.evaluation import fit_all
@@ -67,6 +67,8 @@ inclusion = false
 [features]
 n_factors = 10
 min_subjects = 10
+[model]
+features = "factors"
 [cost]
 source = "observed"
 """
@@ -81,15 +83,17 @@ def tasks(options: Options) -> Sequence[Key]:
     return [*simulated, ("synpuf", 0)] if there else simulated
 
 
-def papers_labels(config: StudyConfig) -> StudyConfig:
-    """Label as the paper does: subjects who leave or die before the outcome are left out."""
+def factors_and_known_labels(config: StudyConfig) -> StudyConfig:
+    """Use factors alone, and leave out subjects who leave or die before the outcome; README.md lists the departures."""
     cohort, outcomes = replace(config.cohort, death="censor"), replace(config.outcomes, censoring="drop")
-    return replace(config, cohort=cohort, outcomes=outcomes)
+    model = replace(config.model, features="factors", baselines=list(PAPERS_BASELINES))
+    return replace(config, cohort=cohort, outcomes=outcomes, model=model)
 
 
 def shortened(config: StudyConfig) -> StudyConfig:
     """Settings of a quick run."""
-    model = ModelConfig(n_iter=QUICK_ITER, burn_in=QUICK_BURN_IN, n_chains=1, baselines=QUICK_BASELINES)
+    chains = {"n_iter": QUICK_ITER, "burn_in": QUICK_BURN_IN, "n_chains": 1}
+    model = ModelConfig(**chains, features="factors", baselines=QUICK_BASELINES)
     return replace(config, model=model, validation=ValidationConfig(n_folds=QUICK_FOLDS, n_resamples=200))
 
 
@@ -114,7 +118,7 @@ def study(key: Key, options: Options, folder: Path) -> Row:
     else:
         file = where / "study.toml"
         file.write_text(CLAIMS.format(path=repr(str((Path(options.data) / "synpuf").resolve()))), encoding="utf-8")
-    config = papers_labels(load_config(file))
+    config = factors_and_known_labels(load_config(file))
     config = shortened(config) if options.quick else config
     if kind == "simulated" and seed > FIRST_SEED:
         config = replace(config, validation=replace(config.validation, n_folds=MORE_FOLDS))

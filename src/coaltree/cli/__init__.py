@@ -127,8 +127,7 @@ def _cluster(
         typer.Option(
             help="spherical: one variance for all columns; diagonal: one for each; shrunk, wishart: a full matrix, "
             "with or without shrinkage; factors: a few common factors; auto: what predicts left-out rows best. "
-            "Default: shrunk if there are enough rows for the columns, else spherical; diagonal if some columns are "
-            "levels."
+            "Default: shrunk if rows are enough for the columns, else spherical; diagonal if some columns are levels."
         ),
     ] = None,
     leaf_noise: Annotated[

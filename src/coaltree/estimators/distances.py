@@ -59,9 +59,7 @@ def compared_by(frame: Frame, metric: str) -> tuple[Frame, tuple[str, ...]]:
         return frame, ()
     other = [column.name for column in frame.columns if column.type != NUMBER]
     if other:
-        raise InputError(
-            f"metric={metric!r} needs columns of numbers, but {listed(other)} hold something else. Drop them."
-        )
+        raise InputError(f"metric={metric!r} needs numbers, but {listed(other)} hold something else. Drop them.")
     if is_precomputed(metric):
         rows = embed(frame.matrix(), metric=metric)
         names = tuple(f"axis {j + 1}" for j in range(rows.shape[1]))

@@ -85,7 +85,7 @@ def notes_on(model: Any, table: Floats, effective_columns: float = math.inf) -> 
     told = []
     if len(varying) < d:
         same = listed([shown[j] for j in np.flatnonzero(spread == 0.0)])
-        told.append(f"Constant column(s), which say nothing about the tree: {same}. Drop them.")
+        told.append(f"Constant, which says nothing about the tree: column(s) {same}. Drop them.")
     # Copies are equal once columns have the same scale and sign.
     unit = (table[:, varying] - np.nanmean(table[:, varying], axis=0)) / spread[varying]
     first = unit[np.argmax(~np.isnan(unit) & (np.abs(unit) > 1e-6), axis=0), np.arange(len(varying))]

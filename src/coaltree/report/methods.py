@@ -22,8 +22,8 @@ NAMES = {
     "lasso": "lasso",
     "elastic_net": "elastic net",
     "random_forest": "random forest",
-    RIDGE_ALL: "ridge, factors and codes",
-    FACTORS_ALONE: "ridge, factors alone",
+    RIDGE_ALL: "ridge of all outcomes",
+    FACTORS_ALONE: "ridge of all outcomes, factors alone",
 }
 
 

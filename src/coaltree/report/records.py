@@ -246,8 +246,9 @@ def _factors_alone(result: StudyResult) -> list[str]:
         return []
     level = result.config.validation.level
     return [
-        f"Factors alone would have lost {row['difference']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f}) of mean "
-        f"area in {_titles(result)[key].lower()}: ridge regression with and without single codes."
+        f"Single codes beside factors change the mean area of a ridge regression by {row['difference']:+.3f} "
+        f"({row['low']:+.3f} to {row['high']:+.3f}) in {_titles(result)[key].lower()}: what factors alone would "
+        "have lost."
         for key, comparison in result.comparisons().items()
         for row in difference_rows(comparison, RIDGE_ALL, level, mean_only=True)
         if row["method"] == FACTORS_ALONE
