@@ -11,13 +11,13 @@ import pytest
 from scipy.integrate import trapezoid
 
 import coaltree as ct
-from coaltree.inference.neighbors import TREE_SHARE
-from coaltree.inference.predictive.mixed import Mixed, without
 from coaltree.model.columns import Columns
 from coaltree.model.kinds import BinaryLevels, Categorical, Continuous, Ordinal
+from coaltree.places.gaps import Mixed
 from coaltree.posterior.draws import MATRIX
 from tests.acceptance.sizes import all_sizes, sizes_in
 from tests.acceptance.unaffected import NAMES, reason_for
+from tests.reference.places import without
 from tests.reference.posteriors import make_draws, make_posterior
 from tests.seeds import seed
 
@@ -31,12 +31,7 @@ def itself(size):
 FOUND = all_sizes()
 # By what has a size: each is predicted with, or fitted to, one less and one more.
 ROWS = {  # of the table in which new rows are placed
-    "inference.neighbors.BRUTE_AT_ONCE": itself,
-    "inference.neighbors.TREE_MOST": lambda size: round(size / TREE_SHARE),
-    "inference.predictive.locate.EXACT": itself,
-    "inference.predictive.locate.N_NEAR": itself,
-    "inference.predictive.mixed.MANY": itself,
-    "inference.predictive.near.MOST_IN_VAIN": lambda size: size // 2,  # edges, two for a row
+    "places.host.MEASURED": itself,
     "model.gig.laplace._BLOCK": itself,
 }
 FITTED = {  # rows of a table of numbers that is fitted first
@@ -64,17 +59,13 @@ OTHERS = {
     "sizes.FULL_ROWS_PER_COLUMN": "wide tables",
     "model.diffusion._BLOCK": "wide tables",
     "model.diffusion._FEW_COLUMNS": "wide tables",
-    "inference.neighbors.BLOCK_BYTES": "many new rows",
-    "inference.neighbors.PROBES": "many new rows",
-    "inference.predictive.locate._ENTRIES": "many new rows",
-    "inference.predictive.locate._POINTS": "many new rows",
+    "sizes.POINTS_AT_ONCE": "many new rows",
     "regression.fit.BLOCK": "many new rows",
-    "inference.predictive.predict._ENTRIES": "many clusters",
-    "inference.predictive.mixed.FEW_TREES": "many draws",
-    "inference.predictive.mixed.MOST_TREES": "many draws",
-    "inference.predictive.mixed.N_DRAWS": "many draws",
-    "inference.predictive.loo.MOST_ROWS": "rows left out",
-    "inference.predictive.mixed.MOST_ROWS": "rows left out",
+    "sizes.LABEL_ENTRIES": "many clusters",
+    "sizes.DRAWS_OF_MIXED": "many draws",
+    "sizes.COORDINATES_DRAWN": "many draws",
+    "sizes.ROWS_LEFT_OUT": "rows left out",
+    "sizes.MIXED_LEFT_OUT": "rows left out",
     "model.guess.MOST_LEVELS": "many levels",
     "model.guess.MOST_ORDINAL": "many levels",
     "model.kinds.levels.MOST_CATEGORIES": "many levels",
@@ -271,22 +262,10 @@ def test_densities_of_wide_tables_integrate_to_one(n, d):
 # ---- other sizes
 
 
-POINTS = {
-    ("inference.neighbors.BLOCK_BYTES", 2000): lambda size: size // (8 * 2000),
-    ("inference.neighbors.PROBES", 2001): itself,
-    ("inference.predictive.locate._ENTRIES", 500): lambda size: size // (2 * 500),
-    ("inference.predictive.locate._POINTS", 501): itself,
-}
-LONG = {"inference.neighbors.BLOCK_BYTES", "inference.predictive.locate._POINTS"}
-
-
-@pytest.mark.parametrize(
-    ("name", "n"),
-    [pytest.param(*case, marks=[pytest.mark.slow, pytest.mark.ci] if case[0] in LONG else []) for case in POINTS],
-)
-def test_many_new_rows_are_predicted_as_each_of_them(name, n):
+@pytest.mark.parametrize("n", [20, 501])
+def test_many_new_rows_are_predicted_as_each_of_them(n):
     model = fitted(n, FULL, mixed=False)
-    for n_points in around(name, POINTS[name, n]):
+    for n_points in around("sizes.POINTS_AT_ONCE"):
         points = np.random.default_rng(seed(n)).normal(size=(n_points, 3))
         points[:, 2] = np.nan  # one pattern of gaps: batches keep the order of the rows
         some = np.array([0, n_points // 2, n_points - 2, n_points - 1])
@@ -305,7 +284,7 @@ def test_many_new_rows_of_a_regression_are_predicted_as_each_of_them():
         np.testing.assert_allclose(probability[-2:], model.predict_proba(points[-2:]), rtol=1e-12)
 
 
-@pytest.mark.parametrize("n_clusters", around("inference.predictive.predict._ENTRIES", lambda size: size // 4000))
+@pytest.mark.parametrize("n_clusters", around("sizes.LABEL_ENTRIES", lambda size: size // 4000))
 def test_probabilities_of_many_clusters_sum_to_one(n_clusters):
     model = fitted(2000, np.eye(3), mixed=False)
     model.labels_ = np.arange(2000) % n_clusters
@@ -314,9 +293,7 @@ def test_probabilities_of_many_clusters_sum_to_one(n_clusters):
     np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-9)
 
 
-DRAWS = [(20, m) for name in ("MOST_TREES", "N_DRAWS") for m in around(f"inference.predictive.mixed.{name}")] + [
-    (FOUND["inference.predictive.mixed.MANY"] + 1, m) for m in around("inference.predictive.mixed.FEW_TREES")
-]
+DRAWS = [(20, m) for name in ("DRAWS_OF_MIXED", "COORDINATES_DRAWN") for m in around(f"sizes.{name}")]
 
 
 @pytest.mark.parametrize(("n", "n_trees"), DRAWS)
@@ -355,13 +332,13 @@ def left_out(tree, table, covariance, cells=None):
 
 @pytest.mark.slow
 @pytest.mark.ci
-@pytest.mark.parametrize("n", around("inference.predictive.loo.MOST_ROWS"))
+@pytest.mark.parametrize("n", around("sizes.ROWS_LEFT_OUT"))
 def test_density_of_a_row_left_out_is_that_of_a_new_row(n):
     """The density of new rows integrates to 1, as tested above."""
     tree = ct.sample_tree(n, random_state=seed(n))
     table = ct.sample_data(tree, FULL, leaf_noise=NOISE, random_state=seed(n))
     found = left_out(tree, table, FULL)
-    assert len(found.rows) == min(n, FOUND["inference.predictive.loo.MOST_ROWS"])
+    assert len(found.rows) == min(n, FOUND["sizes.ROWS_LEFT_OUT"])
     for h in (0, len(found.rows) // 2, len(found.rows) - 1):
         row = found.rows[h]
         others = posed([without(tree, row)], np.delete(table, row, axis=0), FULL)
@@ -370,7 +347,7 @@ def test_density_of_a_row_left_out_is_that_of_a_new_row(n):
 
 @pytest.mark.slow
 @pytest.mark.ci
-@pytest.mark.parametrize("n", around("inference.predictive.mixed.MOST_ROWS"))
+@pytest.mark.parametrize("n", around("sizes.MIXED_LEFT_OUT"))
 def test_levels_of_a_row_left_out_sum_to_one(n):
     """Cells of every row are changed, and coordinates, on which those of other rows depend, are not."""
     tree = ct.sample_tree(n, random_state=seed(n))
@@ -380,6 +357,6 @@ def test_levels_of_a_row_left_out_sum_to_one(n):
         cells = np.full((n, 5), np.nan)
         cells[:, 1] = level
         found = left_out(tree, table, np.eye(6), cells)
-        assert len(found.rows) == min(n, FOUND["inference.predictive.mixed.MOST_ROWS"])
+        assert len(found.rows) == min(n, FOUND["sizes.MIXED_LEFT_OUT"])
         total = total + np.exp(found.log_density)
     np.testing.assert_allclose(total, 1.0, atol=2e-3)

@@ -67,6 +67,48 @@ def run(tables, tmp_path_factory):
     return out, result
 
 
+def test_counts_and_measurements(tmp_path):
+    """Families by outcome, time at risk from a column: what they explain, and predictions in their own units."""
+    rng = np.random.default_rng(seed(59))
+    years, X = rng.uniform(0.3, 1.0, 120), pd.DataFrame(rng.normal(size=(120, 2)), columns=["a", "b"])
+    Y = pd.DataFrame(
+        {
+            "visits": rng.poisson(3 * years * np.exp(0.5 * X["a"])),
+            "died": (rng.random(120) < 0.3).astype(int),
+            "bmi": 25 + 2 * X["b"] + rng.normal(size=120),
+            "years": years,
+        }
+    )
+    paths = [tmp_path / "x.csv", tmp_path / "y.csv"]
+    for table, path in zip((X, Y), paths, strict=True):
+        table.to_csv(path, index=False)
+    given = ("regress", "--features", paths[0], "--outcomes", paths[1], "--iterations", 60, "--burn-in", 30)
+    refused = invoke(*given, "--drop", "years", "--out", tmp_path / "no")
+    assert refused.exit_code == 2
+    assert "outcome visits holds" in refused.text
+    assert "--family 'poisson' for counts" in refused.text
+    chosen = ("--family", "visits=poisson,bmi=normal", "--exposure", "years", "--chains", 1, "--folds", 3)
+    result = invoke(*given, *chosen, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    rows = {(row["outcome"], row["method"]): row for row in read_csv(tmp_path / "out" / "deviance.csv")}
+    assert {outcome for outcome, _ in rows} == {"visits", "died", "bmi"}
+    assert float(rows["bmi", "coalescent"]["explained"]) > 0.6
+    assert float(rows["visits", "coalescent"]["explained"]) > 0.1
+    assert rows["died", "ridge"]["auroc"]
+    assert not rows["bmi", "ridge"]["auroc"]
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "The deviance is twice the log likelihood" in page
+    assert "residual standard deviation" in page
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["parameters"]["family"]["bmi"] == "normal"
+    told = invoke("regress", "predict", tmp_path / "out" / "model.npz", paths[0], "--out", tmp_path / "new.csv")
+    assert told.exit_code == 0, told.output
+    found = pd.read_csv(tmp_path / "new.csv")
+    assert np.corrcoef(found["bmi"], Y["bmi"])[0, 1] > 0.7
+    assert 1.5 < found["visits"].mean() < 6.0  # a year's
+    wrong = invoke(*given, "--exposure", "days", "--family", "poisson", "--out", tmp_path / "no")
+    assert "--exposure must be a column of the outcomes" in wrong.text
+
+
 def test_writes_its_files_and_nothing_else(run):
     out, result = run
     assert sorted(path.name for path in out.iterdir()) == sorted(MEANING)

@@ -6,8 +6,8 @@ from scipy.special import logsumexp
 
 import coaltree as ct
 from coaltree.frame import as_frame
-from coaltree.inference.predictive import predict
 from coaltree.model.guess import guess_columns
+from coaltree.places import predict
 
 pandas = pytest.importorskip("pandas")
 
@@ -156,8 +156,8 @@ def test_checkpoints_and_threads(table, tmp_path):
     again = ct.learn_posterior(table, columns="auto", n_draws=8, warmup=6, thin=2, checkpoint=path)
     straight = ct.learn_posterior(table, columns="auto", n_draws=8, warmup=6, thin=2)
     np.testing.assert_array_equal(again.posterior.times, straight.posterior.times)
-    np.testing.assert_array_equal(again.mixed.latent, straight.mixed.latent)
-    assert whole.mixed.latent.shape == (8, int(np.isnan(whole.mixed.encoded.X).sum()))
+    np.testing.assert_array_equal(again.draws.entries, straight.draws.entries)
+    assert whole.draws.entries.shape == (8, int(np.isnan(whole.mixed.encoded.X).sum()))
 
 
 def test_what_sets_splits_apart(model):

@@ -5,11 +5,10 @@ import pytest
 
 import coaltree as ct
 from coaltree.frame import as_frame
-from coaltree.inference.predictive import loo
-from coaltree.inference.predictive.mixed import Mixed
-from coaltree.inference.predictive.mixed import leave_one_out as leave_one_out_mixed
 from coaltree.model.guess import FINE, guess_columns
 from coaltree.model.tables import make_table
+from coaltree.places.gaps import Mixed
+from coaltree.places.leave_one_out import leave_one_out, leave_one_out_mixed
 
 pandas = pytest.importorskip("pandas")
 
@@ -94,7 +93,7 @@ def test_leave_one_out_has_the_weights_of_the_chain(power):
     rng = np.random.default_rng(0)
     X = ct.sample_data(ct.sample_tree(40, random_state=rng), 3, leaf_noise=0.1, random_state=rng)
     learned = ct.learn_posterior(X, n_draws=60, warmup=40)
-    plain = loo.leave_one_out(learned.posterior, X, learned.draws, power)
+    plain = leave_one_out(learned.posterior, X, learned.draws, power)
     mixed = Mixed.of(make_table(X, guess_columns(as_frame(X), scale="none")), learned.draws)
     draws = (learned.posterior, X)
     found = leave_one_out_mixed(mixed, *draws, power)

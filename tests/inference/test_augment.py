@@ -26,6 +26,7 @@ from coaltree.model.kinds.levels import mean_gap
 from coaltree.model.missing import Imputed
 from coaltree.model.noise import SHARED, GivenNoise
 from coaltree.model.unit import UnitWishart, unit_family
+from coaltree.randomness import make_streams
 from tests.model.invariance import LIMIT, stream
 
 N = 6
@@ -178,7 +179,7 @@ def test_a_wrong_iteration_is_seen(broken, request, monkeypatch):
 def noise_errors(models, rng, n_steps=1500, bend=0.0):
     """How far draws of log s₀ given the parents are from quadrature with scipy's normal, in standard errors."""
     _, latent, now = draw_all(Columns(models), "spherical", 0.2, rng)
-    Z, row = latent._parents(now, rng)
+    Z, row = latent._parents(now, rng, make_streams(rng, 1)[0])
     branch = row.spread - now.leaf_noise
 
     def log_density(log_noise):
@@ -188,7 +189,7 @@ def noise_errors(models, rng, n_steps=1500, bend=0.0):
             k = int(latent.columns.first[j])
             known = ~latent.unknown[:, k]
             if model.is_drawn:
-                low, high = latent._cells(j, now.cuts)
+                low, high = latent.intervals(j, now.cuts)
                 inside = norm.cdf(high, row.centre[:, k], deviation[:, k]) - norm.cdf(
                     low, row.centre[:, k], deviation[:, k]
                 )

@@ -12,9 +12,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
+from coaltree.estimators import learn as learning
 from coaltree.inference import effort
 from coaltree.inference.learning import chain, running
-from coaltree.inference.learning import learn as learning
 from coaltree.model.diffusion import scatter
 from coaltree.posterior.convergence import MIXED, diagnose
 from tests.cluster import on_a_cluster
@@ -179,7 +179,7 @@ def test_chains_that_disagree_are_told(X):
     # Categories have no principal components.
     mixed = stuck._replace(about=MIXED)
     assert "principal components" not in mixed.warnings[0]
-    assert "fewer columns (those that matter most to you) help" in mixed.warnings[0]
+    assert "leave out columns that repeat what others say, or join rare levels" in mixed.warnings[0]
     moving = stuck._replace(clade_ess=30.0)
     assert moving.warnings[0].endswith("Give a longer warmup and more draws.")
 
@@ -241,6 +241,9 @@ def test_effort_by_size():
     ]  # fmt: skip
     slow = effort.settle(100, slow=True)
     assert [slow.window(n) for n in slow.checks] == [(200, 4), (300, 4), (400, 8)]
+    latent = effort.settle(100, slow=True, latent=True)
+    assert latent.checks == (300, 450, 600, 900, 1200)
+    assert latent.most_kept == 2 * (1200 - latent.warmup) // latent.thin
     assert effort.settle(6_000).checks == (150, 300)
     assert effort.settle(10_000) == effort.Effort(warmup=50, n_draws=200, n_chains=2, thin=1)
     assert not effort.settle(4_000, slow=True).checks

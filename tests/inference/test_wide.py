@@ -7,7 +7,6 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
-from coaltree.inference.predictive import predict
 from coaltree.model import diffusion, missing
 from coaltree.model.covariance import (
     Diagonal,
@@ -22,6 +21,7 @@ from coaltree.model.covariance import (
 from coaltree.model.factorisations import root_of
 from coaltree.model.family import Linear, diagonal_only
 from coaltree.model.gp import GaussianProcess
+from coaltree.places import predict
 from coaltree.validation import check_covariance
 from tests.seeds import seed
 

@@ -13,12 +13,12 @@ from coaltree.frame import as_frame
 from coaltree.inference.learning.chain import draw_noise
 from coaltree.inference.learning.start import Unknowns
 from coaltree.inference.learning.working import Working, count_columns, effective_columns, rounding_variance
-from coaltree.inference.moves.mutable_tree import make_chain
-from coaltree.inference.predictive import predict
-from coaltree.inference.predictive.loo import hold_out
 from coaltree.model.covariance import Diagonal, Spherical
 from coaltree.model.family import LITTLE, log_gammainc, log_inverse_gamma_marginal, sample_bounded_inverse_gamma
 from coaltree.model.guess import guess_columns
+from coaltree.places import predict
+from coaltree.places.host import make_host
+from coaltree.places.leave_one_out import log_densities
 from tests.seeds import seed
 
 FEW = {"n_draws": 5, "warmup": 0, "n_chains": 1, "thin": 1, "random_state": 0}
@@ -171,11 +171,10 @@ def test_leave_one_out_of_numbers_with_kinds_is_that_of_numbers(table, power):
 
 def test_a_row_is_held_out_with_the_same_power(table):
     tree = ct.sample_tree(20, random_state=3)
-    plain, copied = np.empty((2, 20))
-    noise = (np.array([0.1]), np.zeros(1))
-    hold_out(make_chain(tree, table, np.full(20, 0.1)), np.arange(20), *noise, plain)
+    law, noise = (np.array([0.1]), np.zeros(1)), np.full(20, 0.1)
+    plain = log_densities(make_host(tree, table, noise), np.arange(20), law)
     both = math.sqrt(0.5) * np.hstack([table, table])
-    hold_out(make_chain(tree, both, np.full(20, 0.1)), np.arange(20), *noise, copied, 0.5)
+    copied = log_densities(make_host(tree, both, noise), np.arange(20), law, 0.5)
     np.testing.assert_allclose(copied, plain, rtol=1e-8)
 
 

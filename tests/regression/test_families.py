@@ -12,12 +12,12 @@ import coaltree as ct
 from coaltree.errors import InputError
 from coaltree.model.covariance import PooledWishart
 from coaltree.regression.families import FAMILIES, as_families
-from coaltree.regression.families.base import Observed, Scale
+from coaltree.regression.families.base import Observed, OutcomeScale
 from coaltree.regression.families.normal import RATE, SHAPE
 from coaltree.regression.families.poisson import HIGHEST, POISSON
 from coaltree.regression.fit import fit_regression
 from coaltree.regression.likelihood import Likelihood, penalised_mode
-from coaltree.regression.preparation import observe
+from coaltree.regression.preparation import observe_labels
 from coaltree.regression.prior import Prior, sample_prior
 from tests.model.invariance import LIMIT
 from tests.regression.invariance import K, N, drift
@@ -70,7 +70,7 @@ WRONG = {"poisson": lambda data: (data[0], 2.0 * data[1]), "normal": lambda data
 
 def unit(n_outcomes):
     """Outcomes as they are, without a scale from the labels: then the prior is the same for all labels."""
-    return Scale(np.ones(n_outcomes, dtype=bool), *np.zeros((2, n_outcomes)), np.ones(n_outcomes))
+    return OutcomeScale(np.ones(n_outcomes, dtype=bool), *np.zeros((2, n_outcomes)), np.ones(n_outcomes))
 
 
 def simulate(n_outcomes, rng, family, n=N):
@@ -163,13 +163,13 @@ def test_families_side_by_side_are_each_alone():
         ]
     ).astype(float)
     for weights in (rng.uniform(0.5, 2.0, n), rng.uniform(0.5, 2.0, labels.shape)):
-        observed, scale = observe(labels, exposure, weights, families)
+        observed, scale = observe_labels(labels, exposure, weights, families)
         joint = Likelihood(rows, observed, weights)
         values, gradient = joint.values_and_gradient(theta)
         np.testing.assert_allclose(joint.gradient(theta), gradient)
         for j, family in enumerate(families):
             own = weights if weights.ndim == 1 else weights[:, [j]]
-            (part,), alone = observe(labels[:, [j]], exposure[:, [j]], own, (family,))
+            (part,), alone = observe_labels(labels[:, [j]], exposure[:, [j]], own, (family,))
             assert [whole[j] for whole in scale] == [whole[0] for whole in alone]
             single = Likelihood(rows, (part,), own)
             value, slope = single.values_and_gradient(theta[[j]])
@@ -382,7 +382,7 @@ COUNTS = np.array([0.0, 1.0, 2.0, 0.0, 4.0, 1.0])
 @pytest.mark.parametrize(
     ("Y", "options", "message"),
     [
-        (COUNTS, {"family": "probit"}, r"holds 2, 4.*`family='poisson'`"),
+        (COUNTS, {"family": "probit"}, r"holds 2, 4.*`family` 'poisson' for counts"),
         (COUNTS - 1.0, {"family": "poisson"}, "Y must hold counts .* holds -1"),
         (COUNTS + 0.5, {"family": "poisson"}, "Y must hold counts"),
         (COUNTS > 0, {"exposure": np.ones(6)}, 'exposure .* needs family="poisson"'),

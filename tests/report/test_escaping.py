@@ -151,7 +151,7 @@ def regression(labels, probit):
             features=features,
             outcomes=outcomes,
             n_rows=len(X),
-            n_events=Y.sum(axis=0).astype(int),
+            totals=Y.sum(axis=0),
             comparison=comparison(Y, (OURS, labels[8]), outcomes),
             parameters={labels[9]: labels[10]},
             command=labels[11],

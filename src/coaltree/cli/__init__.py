@@ -75,7 +75,7 @@ class Covariance(StrEnum):
     auto = "auto"
 
 
-class Scale(StrEnum):
+class ScaleChoice(StrEnum):
     """What is done about the units of numbers."""
 
     auto = "auto"
@@ -116,12 +116,12 @@ def _cluster(
     ] = None,
     drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")] = False,
     scale: Annotated[
-        Scale,
+        ScaleChoice,
         typer.Option(
             help="standard: bring columns to standard deviation 1; none: keep their units; auto: standard, unless all "
             "are components of one reduction, such as PC1, PC2."
         ),
-    ] = Scale.auto,
+    ] = ScaleChoice.auto,
     covariance: Annotated[
         Covariance | None,
         typer.Option(

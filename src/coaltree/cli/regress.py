@@ -10,7 +10,7 @@ import typer
 
 from coaltree.cli.shared import QUIET, check_jobs, command_line, list_files, show_verdict, told, usual_folder
 from coaltree.reading import split_names
-from coaltree.results.regression import DEFAULT_BASELINES, MEANING, choose_baselines, predict, regress
+from coaltree.results.regression import DEFAULT_BASELINES, INSTEAD, MEANING, choose_baselines, predict, regress
 
 app = typer.Typer()
 
@@ -45,6 +45,15 @@ def _regress(
     baselines: Annotated[
         str, typer.Option(help="Methods to compare with, a,b,c; none, or all (a random forest takes long).")
     ] = ",".join(DEFAULT_BASELINES),
+    family: Annotated[
+        str,
+        typer.Option(
+            help="probit, logit, poisson (counts) or normal (measurements); or by outcome, a=poisson,b=normal."
+        ),
+    ] = "probit",
+    exposure: Annotated[
+        str | None, typer.Option(help="Column of the outcomes with the time at risk of counts.")
+    ] = None,
     effects: Annotated[
         Effects, typer.Option(help="linear, or auto: add a forest and a kernel regression if left-out rows gain.")
     ] = Effects.linear,
@@ -60,7 +69,7 @@ def _regress(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help=QUIET)] = False,
 ) -> None:
-    """Predict many binary outcomes together over a learned tree, and compare with one model per outcome."""
+    """Predict many outcomes together over a learned tree, and compare with one model per outcome."""
     if context.invoked_subcommand is not None:
         return
     given = {"--features": features, "--outcomes": outcomes}
@@ -89,6 +98,8 @@ def _regress(
                 burn_in=burn_in,
                 n_chains=chains,
                 baselines=chosen,
+                family=_family(family),
+                exposure=exposure,
                 effects=effects.value,
                 random_state=seed,
                 n_jobs=jobs,
@@ -100,7 +111,7 @@ def _regress(
     except KeyboardInterrupt as interrupt:
         typer.echo(f"\n{interrupt}")
         raise typer.Exit(130) from None
-    if found.comparison is not None and not quiet:
+    if found.comparison is not None and hasattr(found.comparison, "summary") and not quiet:
         from coaltree.report.regression import METHOD_NAMES
 
         typer.secho("\nMean area under the ROC curve, out of fold", bold=True)
@@ -112,7 +123,15 @@ def _regress(
         typer.echo()
     show_verdict(convergence.verdict, convergence.converged, quiet)
     if not quiet:
-        list_files(out, MEANING, found.seconds)
+        list_files(out, MEANING | INSTEAD, found.seconds)
+
+
+def _family(given: str) -> str | dict[str, str]:
+    """One name, or names by outcome."""
+    if "=" not in given:
+        return given
+    pairs = [part.rpartition("=") for part in split_names([given])]
+    return {outcome.strip(): name.strip() for outcome, _, name in pairs}
 
 
 @app.command(name="predict")

@@ -20,12 +20,12 @@ from coaltree.estimators.distances import EUCLIDEAN, is_precomputed
 from coaltree.estimators.learn import learn_posterior, left_out
 from coaltree.frame import as_frame
 from coaltree.inference.greedy.build import greedy_tree
-from coaltree.inference.predictive.locate import Given
-from coaltree.inference.predictive.loo import LeaveOneOut
-from coaltree.inference.predictive.predict import Attachment
 from coaltree.inference.smc.sampling import leaf_names, sample_posterior
 from coaltree.model.diffusion import whiten
+from coaltree.places.locate import Given
+from coaltree.places.predict import Attachment
 from coaltree.posterior.hierarchy import Hierarchy, make_hierarchy
+from coaltree.posterior.left_out import LeaveOneOut
 from coaltree.posterior.partition import cluster_probability, score_clusters
 from coaltree.posterior.splits import Apart
 from coaltree.validation import check_count

@@ -12,11 +12,11 @@ from coaltree import storage
 from coaltree._version import __version__
 from coaltree.errors import InputError
 from coaltree.estimators.distances import PLAIN, SQUARED, is_precomputed
-from coaltree.inference.predictive.loo import Compared
-from coaltree.inference.predictive.mixed import restore_mixed
+from coaltree.places.gaps import restore_mixed
 from coaltree.posterior.convergence import Convergence
 from coaltree.posterior.draws import Draws
 from coaltree.posterior.hierarchy import OUTLIER, find_outliers
+from coaltree.posterior.left_out import Compared
 from coaltree.tree import Tree
 from coaltree.validation import check_count, check_covariance, check_part
 

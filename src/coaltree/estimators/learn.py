@@ -24,16 +24,15 @@ from coaltree.inference.effort import Effort, settle, suits_full_covariance
 from coaltree.inference.learning.chain import AUTO, GREEDY
 from coaltree.inference.learning.learn import Learned, LearningTask, label_of, learn
 from coaltree.inference.learning.working import ALL, check_effective_columns
-from coaltree.inference.predictive import loo
-from coaltree.inference.predictive import mixed as mixed_loo
-from coaltree.inference.predictive.loo import Compared, LeaveOneOut, compare
-from coaltree.inference.predictive.mixed import Mixed
 from coaltree.inference.smc.sampling import leaf_names
 from coaltree.model.columns import Columns
 from coaltree.model.noise import LEARN, ROBUST
 from coaltree.model.tables import MixedTable, PlainTable, make_table
+from coaltree.places.gaps import Mixed
+from coaltree.places.leave_one_out import leave_one_out, leave_one_out_mixed
 from coaltree.posterior.draws import Draws
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.left_out import Compared, LeaveOneOut, compare
 from coaltree.randomness import RandomState
 from coaltree.validation import check_choice, check_count
 
@@ -130,8 +129,8 @@ def left_out(
 ) -> LeaveOneOut:
     """Leave-one-out densities of rows of a table, `completed`; of one of numbers, by what was `seen` of it."""
     if mixed is None:
-        return loo.leave_one_out(posterior, seen, draws, power)
-    return mixed_loo.leave_one_out(mixed, posterior, completed, power)
+        return leave_one_out(posterior, seen, draws, power)
+    return leave_one_out_mixed(mixed, posterior, completed, power)
 
 
 def learn_posterior(
@@ -189,10 +188,11 @@ def learn_posterior(
         Number of chains, each from its own start. Default: 2.
     thin : int, optional
         Iterations of a chain between two kept draws. The defaults of all four depend on the number of rows, see
-        `coaltree.inference.effort`. If neither `n_draws`, `warmup` nor `thin` is given, chains of up to 10 000 rows
-        (3 333 if more than 64 columns or latent coordinates make them slow) end as soon as they have converged. They
-        are judged after 150, 300, 450, 600, 900 and 1 200 iterations, as far as 2 million regrafts go; the first third
-        is dropped, and about 200 draws are kept. Larger tables have a fixed length.
+        `coaltree.inference.effort`. If neither `n_draws`, `warmup` nor `thin` is given, chains of up to 6 666 rows
+        (2 222 of more than 64 columns, 4 444 with latent coordinates) end as soon as they have converged. They are
+        judged after 150, 300, 450, 600, 900 and 1 200 iterations, as far as 2 million regrafts go (from 300 on with
+        latent coordinates, from 600 on with more than 64 columns);
+        the first third is dropped, and about 200 draws are kept. Larger tables have a fixed length.
     method : {"auto", "greedy"}
         "auto" samples. "greedy" builds the greedy tree (rule "peak") at the current covariance and noise instead, in
         every iteration, and the last one is the only tree returned.
@@ -253,7 +253,7 @@ def learn_posterior(
             covariance = "shrunk"
     task = LearningTask(table, coordinates, method, n_jobs, neighbors, effective)
     slow = table.X.shape[1] > sizes.FREE_COLUMNS or table.is_latent
-    effort = settle(len(table.X), warmup, n_draws, n_chains, thin, method == GREEDY, slow)
+    effort = settle(len(table.X), warmup, n_draws, n_chains, thin, method == GREEDY, slow, table.is_latent)
     compared = None
     if is_auto(covariance) or is_auto(leaf_noise):
         if method == GREEDY:

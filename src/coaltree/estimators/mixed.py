@@ -12,13 +12,14 @@ from coaltree.errors import InputError
 from coaltree.estimators import inputs
 from coaltree.estimators.distances import EUCLIDEAN
 from coaltree.frame import Frame, as_frame, is_mixed
-from coaltree.inference.predictive import predict
-from coaltree.inference.predictive.locate import Given
-from coaltree.inference.predictive.mixed import Mixed, NewRows
-from coaltree.inference.predictive.predict import Attachment
 from coaltree.model.columns import Columns
 from coaltree.model.guess import AUTO, SCALES, STANDARD, Guessed, guess_columns
 from coaltree.model.kinds import Continuous
+from coaltree.places import predict
+from coaltree.places.gaps import Mixed
+from coaltree.places.locate import Given
+from coaltree.places.mixed import NewRows
+from coaltree.places.predict import Attachment
 from coaltree.posterior.splits import MOST_DRAWS, Apart, set_apart
 from coaltree.tree import Tree
 from coaltree.validation import check_choice

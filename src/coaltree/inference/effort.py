@@ -21,9 +21,11 @@ WARMUP_SHARE, WARMUP_SHARE_OF_SLOW = 1 / 3, 2 / 3
 N_DRAWS, FEWER_DRAWS = 200, 100
 N_CHAINS = 2
 # Chains of no given length are judged at these iterations, end as soon as they have converged, and have the last number
-# at most, or MOST_CHECKED_MOVES regrafts; slow ones are judged later. Few checks, far apart, and draws worth
-# `posterior.convergence.FEWEST_DRAWS` at the least: ending by what is seen then hardly favours lucky draws.
+# at most, or MOST_CHECKED_MOVES regrafts; wide ones and those with latent coordinates are judged later. Few checks, far
+# apart, and draws worth `posterior.convergence.FEWEST_DRAWS` at the least: ending by what is seen then hardly favours
+# lucky draws.
 CHECKS, CHECKS_OF_SLOW = (150, 300, 450, 600, 900, 1200), (600, 900, 1200)
+CHECKS_OF_LATENT = (300, 450, 600, 900, 1200)
 MOST_CHECKED_MOVES = 2_000_000
 # Of those iterations so many are dropped: one in this many, however long a chain has become.
 DROPPED = 3
@@ -70,8 +72,9 @@ def settle(
     thin: int | None = None,
     greedy: bool = False,
     slow: bool = False,
+    latent: bool = False,
 ) -> Effort:
-    """Fill in what is not given for a table of n rows; `slow` if it is wide or has latent coordinates.
+    """Fill in what is not given for a table of n rows; `slow` if it is wide or has `latent` coordinates.
 
     If nothing is given, chains follow their diagnostics where there is time for more than one check.
     """
@@ -79,19 +82,20 @@ def settle(
     if greedy:
         first = GREEDY_WARMUP if warmup is None else warmup
         return Effort(first, GREEDY_ITERATIONS - GREEDY_WARMUP if n_draws is None else n_draws, 1, thin or 1)
-    checks = tuple(check for check in (CHECKS_OF_SLOW if slow else CHECKS) if check * n <= MOST_CHECKED_MOVES)
+    usual = CHECKS_OF_LATENT if latent else CHECKS_OF_SLOW if slow else CHECKS
+    checks = tuple(check for check in usual if check * n <= MOST_CHECKED_MOVES)
     if warmup is None and n_draws is None and thin is None and len(checks) > 1:
         first = checks[0] // DROPPED
         return Effort(first, N_DRAWS, chains, max(1, (checks[0] - first) * N_CHAINS // N_DRAWS), checks)
     total = min(max(MOST_MOVES // n, FEWEST_ITERATIONS), MOST_ITERATIONS)
     share = WARMUP_SHARE_OF_SLOW if slow and total < MOST_ITERATIONS else WARMUP_SHARE
     left = total - math.ceil(share * total)
-    usual = min(N_DRAWS if n <= sizes.ROWS_WITH_ALL_DRAWS else FEWER_DRAWS, left * chains)
+    kept = min(N_DRAWS if n <= sizes.ROWS_WITH_ALL_DRAWS else FEWER_DRAWS, left * chains)
     return Effort(
         math.ceil(share * total) if warmup is None else warmup,
-        usual if n_draws is None else n_draws,
+        kept if n_draws is None else n_draws,
         chains,
-        left * chains // usual if thin is None else thin,
+        left * chains // kept if thin is None else thin,
     )
 
 

@@ -10,9 +10,6 @@ number of them would otherwise be equally near.
 
 The descent (Dong, Moses & Li 2011) starts from rows that several random trees put into the same leaf and then tries,
 round by round, the neighbours of neighbours in both directions.
-
-The nearest rows of points that are not rows themselves are found as well: the search for their place in a tree begins
-there.
 """
 
 from __future__ import annotations
@@ -332,76 +329,3 @@ def nearest(rows: Floats, k: int) -> tuple[Nodes, Floats]:
     out, out_eps = empty_lists(len(rows), k)
     spread_to_copies(start, np.argsort(group, kind="stable"), near, eps, out, out_eps)
     return out, out_eps
-
-
-@kernel
-def measure_to(points: Floats, rows: Floats, which: Ints, found: Ints, out: Nodes, out_eps: Floats) -> None:
-    """Sort what was found for some points, (B, m), by exact distances; if m = 0, compare with all rows."""
-    m = found.shape[1]
-    for b in which:
-        out_eps[b] = np.inf
-        for k in range(m if m > 0 else len(rows)):
-            j = int(found[b, k]) if m > 0 else k
-            eps = 0.0
-            for c in range(rows.shape[1]):
-                eps += (points[b, c] - rows[j, c]) ** 2
-            insert_neighbor(out[b], out_eps[b], j, eps)
-
-
-def nearest_to(rows: Floats, points: Floats, k: int) -> tuple[Nodes, Floats]:
-    """Find the nearest rows of points, exactly: by a kd-tree where suitable, else by comparing all.
-
-    Parameters
-    ----------
-    rows : array (n, d)
-        Copies of a row are represented by the first.
-    points : array (B, d)
-        Where to search from.
-    k : int
-        How many; at most the number of distinct rows.
-
-    Returns
-    -------
-    index : int32 array (B, k)
-        Nearest first.
-    distance : float64 array (B, k)
-        Squared.
-    """
-    rows, points = (np.ascontiguousarray(each, dtype=np.float64) for each in (rows, points))
-    first = np.empty(len(rows), dtype=np.int64)
-    group_copies(rows, first)
-    kept = np.unique(first)
-    rows = rows[kept]
-    k = min(k, len(rows))
-    near, eps = empty_lists(len(points), k)
-    everyone = np.arange(len(points))
-    by_tree = _ask_tree(rows, points, k)
-    if by_tree is not None:
-        measure_to(points, rows, everyone, by_tree, near, eps)
-        return kept[near].astype(np.int32), eps
-    centre = np.median(rows, axis=0)
-    centred, moved = rows - centre, points - centre
-    norm, norm_of_point = (np.einsum("ij,ij->i", each, each) for each in (centred, moved))
-    step = max(1, BLOCK_BYTES // (8 * len(rows)))
-    # On more threads the product is rounded differently, and ties would be broken in another way.
-    with threadpool_limits(limits=1, user_api="blas"):
-        for start in range(0, len(points), step):
-            block = slice(start, start + step)
-            select(moved[block] @ centred.T, norm, len(rows), near[block], eps[block])
-    measure_to(points, rows, everyone, near.astype(np.int64), near, eps)
-    lost = np.flatnonzero(eps[:, -1] < CANCELLED * (norm_of_point + norm[near[:, -1]]))
-    measure_to(points, rows, lost, np.empty((len(points), 0), dtype=np.int64), near, eps)
-    return kept[near].astype(np.int32), eps
-
-
-def _ask_tree(rows: Floats, points: Floats, k: int) -> Ints | None:
-    """Query a kd-tree, if there are enough points and it visits only few rows when tried on some of them."""
-    if len(rows) <= BRUTE_AT_ONCE or len(points) <= PROBES:
-        return None
-    from sklearn.neighbors import KDTree
-
-    tree = KDTree(rows)
-    tree.query(points[np.linspace(0, len(points) - 1, PROBES).astype(int)], k)
-    if tree.get_n_calls() > PROBES * min(TREE_SHARE * len(rows), TREE_MOST + k):
-        return None
-    return np.asarray(tree.query(points, k)[1], dtype=np.int64)

@@ -148,10 +148,20 @@ class Convergence(NamedTuple):
         n_draws = self.n_draws * self.n_chains
         apart = _or(self.support_difference, 0.0) > MOST_DIFFERENCE
         if apart and n_draws >= TELLING and self.clade_ess < STUCK * n_draws:
-            fewer = "leading principal components" if self.about == NUMBERS else "those that matter most to you"
+            stuck = f"Clades hardly move (their {n_draws} draws are worth {self.clade_ess:.0f} independent ones), as "
+            if self.about == NUMBERS:
+                return (
+                    f"{stuck}happens with many columns: a longer run helps little, fewer columns (leading principal "
+                    "components) help."
+                )
             return (
-                f"Clades hardly move (their {n_draws} draws are worth {self.clade_ess:.0f} independent ones), as "
-                f"happens with many columns: a longer run helps little, fewer columns ({fewer}) help."
+                f"{stuck}happens with many columns, and with many levels: a longer run helps little; leave out columns "
+                "that repeat what others say, or join rare levels."
+            )
+        if apart and self.about == MIXED:
+            return (
+                "Give a longer warmup and more draws. One row that fits two groups changes the clades of both: their "
+                "expected overlaps suffer less."
             )
         return "Give a longer warmup and more draws."
 

@@ -255,7 +255,7 @@ def check_labels(labels: Floats, families: Families, names: tuple[str, ...]) -> 
             continue
         shown = f"{', '.join(f'{value:g}' for value in wrong[:5])}{', …' if len(wrong) > 5 else ''}"
         others = [
-            f"`family='{other.name}'` models {other.holds}"
+            f"`family` {other.name!r} for {other.holds}"
             for other in FAMILIES.values()
             if not other.binary and other.admits(known).all()
         ]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from coaltree._arrays import Floats, Ints
-from coaltree.errors import TableError
+from coaltree.errors import InputError, TableError
 from coaltree.frame import Column, listed
 from coaltree.reading import read_any, read_raw
-from coaltree.regression.encoding import Columns, Encoding, as_outcomes, columns_of
+from coaltree.regression.encoding import Columns, Encoding, check_labels, columns_of, read_outcomes
+from coaltree.regression.families import Chosen, Families, as_families
+from coaltree.regression.preparation import as_exposure, observe_labels
 
 
 class Cells(NamedTuple):
@@ -28,17 +30,27 @@ class Data(NamedTuple):
 
     columns: Columns  # features as given
     X: Floats  # (N, K), encoded
-    Y: Floats  # (N, P): 0, 1 or NaN
+    Y: Floats  # (N, P), NaN where there is no label
     ids: tuple[str, ...]
     features: tuple[str, ...]
     outcomes: tuple[str, ...]
     notes: tuple[str, ...]
+    families: Families
+    exposure: Floats | None  # (N, P), time at risk of counts
 
 
-def read_data(features: Any, outcomes: Any, id_column: str | None = None, drop: Sequence[str] = ()) -> Data:
+def read_data(
+    features: Any,
+    outcomes: Any,
+    id_column: str | None = None,
+    drop: Sequence[str] = (),
+    family: Chosen = "probit",
+    exposure: str | None = None,
+) -> Data:
     """Match the rows of two tables: by id if a column is named, else by position.
 
-    A table is a file or a DataFrame; `drop` names columns of either to leave out.
+    A table is a file or a DataFrame; `drop` names columns of either to leave out. `family` is one name, or a mapping by
+    names of outcomes (others are binary); `exposure` the column of the outcomes with the time at risk of counts.
     """
     raws = read_raw(features), read_raw(outcomes)
     unknown = set(drop).difference(*(raw.frame.names for raw in raws))
@@ -51,12 +63,22 @@ def read_data(features: Any, outcomes: Any, id_column: str | None = None, drop: 
     columns = {name: values[rows] for name, values in left.columns.items()}
     try:
         encoding = Encoding.learn(columns)
-        Y, names = as_outcomes({name: values[others] for name, values in right.columns.items()})
+        labels = {name: values[others] for name, values in right.columns.items()}
+        if exposure is not None and exposure not in labels:
+            raise InputError(f"`exposure` must be a column of the outcomes, {listed(list(labels))}, got {exposure!r}.")
+        times = None if exposure is None else labels.pop(exposure)
+        Y, names = read_outcomes(labels)
+        chosen = {**dict.fromkeys(names, "probit"), **family} if isinstance(family, Mapping) else family
+        families = as_families(chosen, len(names), names)
+        check_labels(Y, families, names)
+        at_risk, Y = as_exposure(times, Y, families, names)
         X = encoding.encode(columns)
     except ValueError as error:
         raise TableError(f"{error} (`drop` leaves columns out, `id_column` names the rows.)") from error
-    Y, names, remarks = _two_classes(Y, names)
+    kept, remarks = _varying(Y, at_risk, names, families)
     notes += remarks
+    Y, at_risk = np.ascontiguousarray(Y[:, kept]), at_risk[:, kept]
+    names, families = tuple(names[j] for j in kept), tuple(families[j] for j in kept)
     constant = [name for name, width in zip(encoding.names, np.ptp(X, axis=0), strict=True) if width == 0.0]
     if constant:
         notes.append(f"Features with one value only get the coefficient 0: {listed(constant)}.")
@@ -66,7 +88,7 @@ def read_data(features: Any, outcomes: Any, id_column: str | None = None, drop: 
     n_missing = int(np.isnan(Y).sum())
     if n_missing:
         notes.append(f"{n_missing:,} of {Y.size:,} labels are missing; those rows count for the other outcomes.")
-    return Data(columns, X, Y, ids, encoding.names, names, tuple(notes))
+    return Data(columns, X, Y, ids, encoding.names, names, tuple(notes), families, None if times is None else at_risk)
 
 
 def read_columns(source: Any, id_column: str | None, drop: Sequence[str] = ()) -> Cells:
@@ -113,14 +135,14 @@ def _matched(left: Cells, right: Cells, id_column: str | None) -> tuple[Ints, In
     return rows, others, tuple(left.ids[i] for i in rows), notes
 
 
-def _two_classes(Y: Floats, names: tuple[str, ...]) -> tuple[Floats, tuple[str, ...], list[str]]:
-    """Leave out outcomes that never vary: there is nothing to learn about them, and no place in the tree."""
-    varies = np.array([len(set(y[~np.isnan(y)])) == 2 for y in Y.T])
-    alone = [name for name, kept in zip(names, varies, strict=True) if not kept]
-    if not varies.any():
-        raise TableError(f"No outcome has both 0 and 1 ({listed(alone)}), so there is nothing to learn.")
-    if not alone:
-        return Y, names, []
-    kept = tuple(name for name, two in zip(names, varies, strict=True) if two)
-    told = f"Outcomes with one class only are left out, of the tree too: {listed(alone)}."
-    return np.ascontiguousarray(Y[:, varies]), kept, [told]
+def _varying(Y: Floats, exposure: Floats, names: tuple[str, ...], families: Families) -> tuple[Ints, list[str]]:
+    """Outcomes that have something to explain; the others have no place in the tree."""
+    fitted = observe_labels(Y, exposure, np.ones(len(Y)), families)[1].fitted
+    alone = [name for name, kept in zip(names, fitted, strict=True) if not kept]
+    binary = all(family.binary for family in families)
+    if not fitted.any():
+        why = "No outcome has both 0 and 1" if binary else "No outcome has events or different values"
+        raise TableError(f"{why} ({listed(alone)}), so there is nothing to learn.")
+    what = "one class only" if binary else "no events or no different values"
+    told = [f"Outcomes with {what} are left out, of the tree too: {listed(alone)}."] if alone else []
+    return np.flatnonzero(fitted), told

@@ -12,7 +12,7 @@ from coaltree._arrays import Bools, Floats
 from coaltree.errors import InputError
 from coaltree.regression.encoding import as_labels
 from coaltree.regression.families import Chosen, Families, grouped
-from coaltree.regression.families.base import Observed, Scale
+from coaltree.regression.families.base import Observed, OutcomeScale
 from coaltree.regression.likelihood import BLOCK, Likelihood, SparseLikelihood, as_columns, row_weights
 
 # With a full Φ every iteration factorises a matrix of up to this size; a larger one would take seconds.
@@ -56,7 +56,7 @@ class Prepared:
     likelihood: Likelihood
     scaling: Scaling
     families: Families  # of the P outcomes
-    scale: Scale  # of the outcomes
+    scale: OutcomeScale  # of the outcomes
     wide: bool  # whether every feature has its own width, or all have a full covariance
 
     @property
@@ -170,12 +170,12 @@ def as_exposure(
     return np.where(known, times, 1.0), np.where(known & (times == 0.0), np.nan, labels)
 
 
-def observe(
+def observe_labels(
     labels: Floats, exposure: Floats, weights: Floats, families: Families
-) -> tuple[tuple[Observed, ...], Scale]:
+) -> tuple[tuple[Observed, ...], OutcomeScale]:
     """Labels (N, P) as the kernels take them, and the scale of the outcomes."""
     n_outcomes, columns = labels.shape[1], as_columns(weights)
-    scale = Scale(np.zeros(n_outcomes, dtype=bool), *(np.zeros(n_outcomes) for _ in range(3)))
+    scale = OutcomeScale(np.zeros(n_outcomes, dtype=bool), *(np.zeros(n_outcomes) for _ in range(3)))
     observed = []
     for family, own in grouped(families):
         parts = labels[:, own], exposure[:, own]
@@ -208,7 +208,7 @@ def choose_wide(n_features: int, n_outcomes: int) -> bool:
 
 
 def sparse_likelihood(X: Any, scaling: Scaling, observed: tuple[Observed, ...], weights: Floats) -> SparseLikelihood:
-    """Scale the columns that vary, without centring them, and cut the rows into blocks."""
+    """OutcomeScale the columns that vary, without centring them, and cut the rows into blocks."""
     varying = scaling.varying
     scaled = X[:, np.flatnonzero(varying)].multiply(1.0 / scaling.width[varying]).tocsr()
     blocks = tuple(scaled[first : first + BLOCK] for first in range(0, X.shape[0], BLOCK))
@@ -235,8 +235,8 @@ def prepare(
     labels = np.where(as_columns(weights) > 0, labels, np.nan)
     counted = row_weights(weights) > 0
     features, labels, weights, times = features[counted], labels[counted], weights[counted], times[counted]
-    observed, scale = observe(labels, times, weights, families)
-    _check_fitted(scale.fitted, families, names)
+    observed, scale = observe_labels(labels, times, weights, families)
+    _check_fitted(scale.fitted, families, names, len(labels))
     if wide is None:
         wide = choose_wide(features.shape[1], labels.shape[1])
     features = features if wide else dense(features)
@@ -259,19 +259,20 @@ def prepare(
     return Prepared(Likelihood(rows, observed, weights), scaling, families, scale, wide)
 
 
-def _check_fitted(fitted: Bools, families: Families, names: tuple[str, ...] | None) -> None:
+def _check_fitted(fitted: Bools, families: Families, names: tuple[str, ...] | None, n_rows: int) -> None:
     """Name the outcomes that have nothing to explain."""
     if fitted.all():
         return
     for family, own in grouped(families):
         alone = [names[j] if names else str(j) for j in own[~fitted[own]]]
         if not fitted.any():
-            raise InputError(
-                "Y has no outcome with both classes, so there is nothing to fit: every column is all 0, all 1 or "
-                "missing."
-                if all(each.binary for each in families)
-                else f"Y has no outcome that can be fitted: each has {family.lacks} or is missing."
-            )
+            if all(each.binary for each in families):
+                raise InputError(
+                    "Y has no outcome with both classes, so there is nothing to fit: every column is all 0, all 1 or "
+                    "missing."
+                )
+            where = f"in {n_rows} sample{'s' * (n_rows != 1)}"
+            raise InputError(f"Y has no outcome that can be fitted {where}: each has {family.lacks} or is missing.")
         if alone:
             warnings.warn(
                 f"{len(alone)} outcome(s) have {family.lacks} and are predicted by their {family.instead}: "

@@ -25,7 +25,7 @@ from scipy.special import logit, logsumexp
 
 from coaltree._arrays import Floats, Ints
 from coaltree.randomness import as_generator
-from coaltree.regression.families.base import Observed, Scale
+from coaltree.regression.families.base import Observed, OutcomeScale
 from coaltree.regression.families.binary import LOGIT, as_signs, smoothed_rates
 from coaltree.regression.fit import N_PREDICTIVE, Options, RegressionFit, fit_prepared
 from coaltree.regression.folds import stratified_folds
@@ -159,7 +159,7 @@ def learn_stack(
     n_columns = likelihood.n_features
     plain = Scaling(np.zeros(n_columns), np.ones(n_columns), n_columns)
     zeros = np.zeros(len(kept))
-    units = Scale(fitted=every >= 0, constant=zeros, centre=zeros, width=np.ones(len(kept)))
+    units = OutcomeScale(fitted=every >= 0, constant=zeros, centre=zeros, width=np.ones(len(kept)))
     prepared = Prepared(likelihood, plain, (LOGIT,) * len(kept), units, wide=True)
     fit = fit_prepared(prepared, options, None, None, n_jobs, rng)
     found = {"rates": np.broadcast_to(logit(rates), Y.shape), **dict(zip(MODELS, models, strict=True))}

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coaltree._arrays import Floats, Ints
-from coaltree.inference.predictive.loo import Compared, describe
 from coaltree.posterior.coclustering import MOST_PAIRED, mean_sharing, separated, sharing_of_rows, spread_rows
 from coaltree.posterior.convergence import RULE, Convergence
 from coaltree.posterior.diagnostics import effective_size
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.posterior.left_out import Compared, describe
 from coaltree.report.blocks import facts, figure, note, reproduce, table, text, traces, widget
 from coaltree.report.columns import ColumnsResult, column_blocks
 from coaltree.report.page import Block, Page, asset, packed

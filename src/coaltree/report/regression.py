@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from coaltree._arrays import Bools, Floats, Ints
+from coaltree._arrays import Bools, Floats
 from coaltree.posterior.convergence import RULE, RULE_FOR_MANY
 from coaltree.regression.comparison import Comparison
+from coaltree.regression.deviances import Deviances
 from coaltree.regression.fit import RegressionFit
 from coaltree.regression.kernel_ridge import MOST_ROWS
 from coaltree.regression.stacking import Stack
@@ -58,9 +59,9 @@ class RegressionResult:
         Their names.
     n_rows : int
         Rows that were fitted.
-    n_events : array (P,)
-        Events of every outcome.
-    comparison : Comparison or None
+    totals : array (P,)
+        Sum of the labels of every outcome: its events.
+    comparison : Comparison, Deviances or None
         Cross-validated predictions; the method `OURS` is the coalescent probit.
     parameters : mapping
         Everything that determines the result.
@@ -80,8 +81,8 @@ class RegressionResult:
     features: tuple[str, ...]
     outcomes: tuple[str, ...]
     n_rows: int
-    n_events: Ints
-    comparison: Comparison | None
+    totals: Floats
+    comparison: Comparison | Deviances | None
     parameters: Mapping[str, object]
     command: str
     notes: tuple[str, ...] = ()
@@ -98,7 +99,9 @@ def regression_page(result: RegressionResult) -> Page:
         f"{n_features:,} features by coaltree",
     )
     page.section("The outcomes", *_outcome_blocks(result))
-    if result.comparison is not None:
+    if isinstance(result.comparison, Deviances):
+        page.section("How well it predicts", *_deviance_blocks(result.comparison))
+    elif result.comparison is not None:
         page.section("How well it predicts", *_prediction_blocks(result.comparison))
     page.section("Coefficients", *_coefficient_blocks(result))
     if result.fit.tree is not None and n_outcomes > 2:
@@ -180,11 +183,63 @@ def _outcome_blocks(result: RegressionResult) -> list[Block]:
                 + (f", of the {len(shown)} strongest of {n_features:,} features." if len(shown) < n_features else "."),
             ),
         ]
+    binary = all(family.binary for family in result.fit.families)
+    share = "share" if binary else "events per row"
     rows = [
-        {"outcome": name, "events": int(events), "share": events / result.n_rows}
-        for name, events in sorted(zip(result.outcomes, result.n_events, strict=True), key=lambda pair: -pair[1])
+        {"outcome": name, "events": int(events), share: events / result.n_rows}
+        for name, events, family in sorted(
+            zip(result.outcomes, result.totals, result.fit.families, strict=True), key=lambda pair: -pair[1]
+        )
+        if family.with_events
     ]
-    return [*blocks, table(rows, "Outcomes and their events", formats={"share": ".2%"})]
+    if rows:
+        formats = {share: ".2%" if binary else ".3g"}
+        blocks.append(table(rows, "Outcomes and their events", formats=formats))
+    measured = [
+        {"outcome": name, "residual standard deviation": float(sd)}
+        for name, sd in zip(result.outcomes, result.fit.residual_sd, strict=True)
+        if np.isfinite(sd)
+    ]
+    if measured:
+        blocks.append(table(measured, "Measurements", formats={"residual standard deviation": ".4g"}))
+    return blocks
+
+
+def _deviance_blocks(deviances: Deviances) -> list[Block]:
+    n_folds = int(deviances.folds.max()) + 1
+    rows = [
+        {
+            "outcome": row["outcome"],
+            "family": row["family"],
+            "method": "coalescent regression" if row["method"] == OURS else METHOD_NAMES[row["method"]],
+            "deviance": row["deviance"],
+            "explained": row["explained"],
+            "behind": row["behind"],
+            "± error": row["behind_error"],
+            "AUROC": row["auroc"],
+        }
+        for row in deviances.table()
+    ]
+    return [
+        text(
+            f"Every row was predicted by models that had not seen it, in {n_folds} folds. The deviance is twice the "
+            "log likelihood lost by what a method expects, for measurements the squared error; explained is the share "
+            "of it that the mean or overall rate leaves and the method does not. Behind is the deviance above that of "
+            "the coalescent regression, with its standard error. AUROC is the area under the ROC curve of binary "
+            "outcomes."
+        ),
+        table(
+            rows,
+            "Out of fold",
+            formats={
+                "deviance": ".4g",
+                "explained": ".1%",
+                "behind": "+.3g",
+                "± error": ".2g",
+                "AUROC": ".3f",
+            },
+        ),
+    ]
 
 
 def _prediction_blocks(comparison: Comparison) -> list[Block]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from coaltree._version import __version__
 from coaltree.errors import FolderError, InputError, TableError
+from coaltree.regression.families import as_setting
 from coaltree.regression.pairing import Data, read_columns, read_data
 from coaltree.results.folder import (
     ANNOTATED,
@@ -35,24 +36,29 @@ from coaltree.results.folder import (
 from coaltree.rows import Rows
 
 if TYPE_CHECKING:
-    from coaltree.estimators.probit import CoalescentProbit
+    from coaltree.estimators.regression import CoalescentRegression
     from coaltree.regression.comparison import Comparison
+    from coaltree.regression.deviances import Deviances
+    from coaltree.regression.families import Chosen
 
 COMMAND = "coaltree regress"
 COEFFICIENTS, NODES, AUC, PREDICTIONS = "coefficients.csv", "nodes.csv", "auc.csv", "predictions.csv"
+DEVIANCES = "deviance.csv"
 MODEL = "model.npz"
 MEANING = {
     REPORT: "open this: the tree of outcomes, how well each is predicted, what to believe",
     AUC: "every score of every outcome and method, out of fold",
     COEFFICIENTS: "posterior mean and interval of every coefficient",
     NODES: "the models of the inner nodes of the tree",
-    PREDICTIONS: "out-of-fold probabilities of every row and outcome",
+    PREDICTIONS: "out-of-fold probabilities or expected values of every row and outcome",
     TREE: "the tree of outcomes with transfer supports, for any tree viewer",
     ANNOTATED: "the same with intervals of the merge times, for FigTree and BEAST tools",
     POSTERIOR_NEXUS: "all trees of the posterior, for any tree viewer",
-    MODEL: "the model, for `coaltree regress predict` and CoalescentProbit.load",
+    MODEL: "the model, for `coaltree regress predict` and CoalescentRegression.load",
     SUMMARY: "version, parameters, seed, diagnostics",
 }
+# Written in place of AUC where not all outcomes are binary.
+INSTEAD = {DEVIANCES: "how much each method explains of counts and measurements, out of fold"}
 DEFAULT_BASELINES = ("ml_probit", "ridge", "lasso", "elastic_net")
 
 
@@ -67,6 +73,8 @@ class RegressOptions(NamedTuple):
     seed: int
     jobs: int
     effects: str
+    family: Any = "probit"
+    exposure: str | None = None
 
 
 def choose_baselines(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -86,9 +94,9 @@ def choose_baselines(given: str | Sequence[str]) -> tuple[str, ...]:
 class Regression(NamedTuple):
     """What was predicted and found."""
 
-    model: CoalescentProbit
+    model: CoalescentRegression
     data: Data
-    comparison: Comparison | None
+    comparison: Comparison | Deviances | None
     notes: tuple[str, ...]
     summary: dict[str, Any]
     seconds: float
@@ -106,6 +114,8 @@ def regress(
     burn_in: int = 300,
     n_chains: int = 2,
     baselines: str | Sequence[str] = DEFAULT_BASELINES,
+    family: Chosen = "probit",
+    exposure: str | None = None,
     effects: str = "linear",
     random_state: int = 0,
     n_jobs: int = 1,
@@ -114,12 +124,12 @@ def regress(
     verbose: int = 0,
     command: str = "",
 ) -> Regression:
-    """Predict many binary outcomes, compare with baselines and write a folder, as ``coaltree regress`` does.
+    """Predict many outcomes, compare with baselines and write a folder, as ``coaltree regress`` does.
 
     Parameters
     ----------
     features, outcomes : paths or DataFrames
-        One row per case; outcomes are 0 and 1, yes and no, empty where unknown.
+        One row per case; outcomes are 0 and 1, yes and no, or numbers as `family` says, empty where unknown.
     out : path
         Folder to write; report.html in it explains the rest.
     id_column : str, optional
@@ -132,6 +142,11 @@ def regress(
         Iterations of every chain, how many are dropped, and the number of chains of the final fit; a fold has one.
     baselines : sequence of str, "none" or "all"
         Methods to compare with, names in `coaltree.regression.baselines.BASELINES`.
+        If not all outcomes are binary, they are compared with ridge regressions.
+    family : str or mapping
+        What outcomes are, of `coaltree.regression.families`: one name, or names by outcome, others being binary.
+    exposure : str, optional
+        Column of the outcomes with the time at risk of counts.
     effects : {"linear", "auto"}
         "auto" adds nonlinear effects, if they improve predictions of held-out rows.
     random_state : int
@@ -150,14 +165,14 @@ def regress(
     Returns
     -------
     Regression
-        Its `model` is the fitted `CoalescentProbit`, its `summary` the contents of summary.json.
+        Its `model` is the fitted `CoalescentRegression`, its `summary` the contents of summary.json.
     """
     started, out, progress = time.perf_counter(), Path(out), Progress(bool(verbose))
     checkpoint = None if checkpoint is None else Path(checkpoint)
     options = RegressOptions(
-        n_folds, n_iter, burn_in, n_chains, choose_baselines(baselines), random_state, n_jobs, effects
+        n_folds, n_iter, burn_in, n_chains, choose_baselines(baselines), random_state, n_jobs, effects, family, exposure
     )
-    data = read_data(features, outcomes, id_column, drop)
+    data = read_data(features, outcomes, id_column, drop, family, exposure)
     if n_folds > len(data.X):
         raise TableError(f"`n_folds` {n_folds} is more than the {len(data.X)} rows.")
     check_free(out, overwrite)
@@ -197,10 +212,11 @@ def regress(
 # ---- the work
 
 
-def _estimator(options: RegressOptions, **settings: Any) -> CoalescentProbit:
-    from coaltree.estimators.probit import CoalescentProbit  # scikit-learn is slow to load
+def _estimator(data: Data, options: RegressOptions, **settings: Any) -> CoalescentRegression:
+    from coaltree.estimators.regression import CoalescentRegression  # scikit-learn is slow to load
 
-    return CoalescentProbit(
+    return CoalescentRegression(
+        as_setting(data.families),
         n_iter=options.iterations,
         burn_in=options.burn_in,
         random_state=options.seed,
@@ -209,25 +225,40 @@ def _estimator(options: RegressOptions, **settings: Any) -> CoalescentProbit:
     )
 
 
-def _fit(data: Data, options: RegressOptions, checkpoint: Path | None, verbose: int) -> CoalescentProbit:
+def _fit(data: Data, options: RegressOptions, checkpoint: Path | None, verbose: int) -> CoalescentRegression:
     file = None
     if checkpoint is not None:
         checkpoint.mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256(repr((__version__, options, data.features, data.outcomes)).encode())
-        for array in (data.X, data.Y):
+        for array in (data.X, data.Y) if data.exposure is None else (data.X, data.Y, data.exposure):
             digest.update(np.ascontiguousarray(array).tobytes())
         file = checkpoint / f"final-{digest.hexdigest()[:16]}.npz"
-    model = _estimator(options, n_chains=options.chains, n_jobs=options.jobs, verbose=verbose, checkpoint=file)
-    return model.fit(data.columns, dict(zip(data.outcomes, data.Y.T, strict=True)))
+    model = _estimator(data, options, n_chains=options.chains, n_jobs=options.jobs, verbose=verbose, checkpoint=file)
+    labels = dict(zip(data.outcomes, data.Y.T, strict=True))
+    return model.fit(data.columns, labels, exposure=data.exposure)
 
 
-def _compare(data: Data, options: RegressOptions, checkpoint: Path | None, verbose: int) -> Comparison:
+def _compare(data: Data, options: RegressOptions, checkpoint: Path | None, verbose: int) -> Comparison | Deviances:
     from coaltree.regression.baselines import BASELINES
     from coaltree.regression.comparison import compare
     from coaltree.report.regression import OURS
 
+    ours = _estimator(data, options, n_chains=1)
+    if not all(family.binary for family in data.families):
+        from coaltree.regression.deviances import SeparateRidge, compare_deviances
+
+        return compare_deviances(
+            {OURS: ours} | ({"ridge": SeparateRidge(data.families)} if options.baselines else {}),
+            data.X,
+            data.Y,
+            data.families,
+            data.exposure,
+            options.folds,
+            options.seed,
+            data.outcomes,
+        )
     return compare(
-        {OURS: _estimator(options, n_chains=1)} | {name: BASELINES[name]() for name in options.baselines},
+        {OURS: ours} | {name: BASELINES[name]() for name in options.baselines},
         data.X,
         data.Y,
         n_folds=options.folds,
@@ -241,6 +272,7 @@ def _compare(data: Data, options: RegressOptions, checkpoint: Path | None, verbo
 
 def _summary(found: Regression, options: RegressOptions, sources: tuple[Any, Any]) -> dict[str, Any]:
     """Everything that determines the result and how far to trust it."""
+    from coaltree.regression.deviances import Deviances
     from coaltree.report.regression import OURS
 
     data, fit, comparison = found.data, found.model.fit_, found.comparison
@@ -249,7 +281,11 @@ def _summary(found: Regression, options: RegressOptions, sources: tuple[Any, Any
         "tables": [fingerprint_of_file(source) for source in sources],
         "n_rows": len(data.X),
         "features": list(data.features),
-        "events": {name: int(np.nansum(y)) for name, y in zip(data.outcomes, data.Y.T, strict=True)},
+        "events": {
+            name: int(np.nansum(y))
+            for name, y, family in zip(data.outcomes, data.Y.T, data.families, strict=True)
+            if family.with_events
+        },
         "parameters": parameters | {"baselines": list(options.baselines)},
         "r_hat": fit.diagnostics["r_hat"],
         "bulk_ess": fit.diagnostics["bulk_ess"],
@@ -258,7 +294,9 @@ def _summary(found: Regression, options: RegressOptions, sources: tuple[Any, Any
         "convergence": fit.convergence.as_dict(),
         "acceptance": fit.diagnostics["acceptance"],
     }
-    if comparison is not None:
+    if isinstance(comparison, Deviances):
+        summary["deviances"] = list(comparison.table())
+    elif comparison is not None:
         rows = [{key: value for key, value in row.items() if key != "seconds"} for row in comparison.summary()]
         summary["mean_scores"] = rows
         if len(rows) > 1:
@@ -270,6 +308,7 @@ def _summary(found: Regression, options: RegressOptions, sources: tuple[Any, Any
 
 
 def _write(folder: Path, found: Regression) -> None:
+    from coaltree.regression.deviances import Deviances
     from coaltree.report.regression import OURS, RegressionResult, coefficient_rows, regression_page
 
     model, data, comparison, summary = found.model, found.data, found.comparison, found.summary
@@ -292,8 +331,9 @@ def _write(folder: Path, found: Regression) -> None:
             for k in range(n - 1)
         ).to_csv(folder / NODES)
     if comparison is not None:
-        comparison.table().to_csv(folder / AUC)
-        probability = comparison.probability[comparison.methods.index(OURS)]
+        comparison.table().to_csv(folder / (DEVIANCES if isinstance(comparison, Deviances) else AUC))
+        expected = comparison.mean if isinstance(comparison, Deviances) else comparison.probability
+        probability = expected[comparison.methods.index(OURS)]
         Rows(
             {"id": name, "fold": int(fold) + 1}
             | {outcome: round(float(p), DIGITS) for outcome, p in zip(data.outcomes, row, strict=True)}
@@ -307,7 +347,7 @@ def _write(folder: Path, found: Regression) -> None:
         features=data.features,
         outcomes=data.outcomes,
         n_rows=len(data.X),
-        n_events=np.nansum(data.Y, axis=0).astype(np.int64),
+        totals=np.nansum(data.Y, axis=0),
         comparison=comparison,
         parameters=shown_parameters(summary),
         command=summary["command_line"],
@@ -324,12 +364,12 @@ def _write(folder: Path, found: Regression) -> None:
 def predict(
     model: str | Path, table: Any, out: str | Path, *, id_column: str | None = None, overwrite: bool = False
 ) -> tuple[int, int]:
-    """Write probabilities of new rows with their posterior deviations, as ``coaltree regress predict`` does.
+    """Write what is expected of new rows, with posterior deviations, as ``coaltree regress predict`` does.
 
     Parameters
     ----------
     model : path
-        The model.npz that `regress` or `CoalescentProbit.save` wrote.
+        The model.npz that `regress` or `CoalescentRegression.save` wrote.
     table : path or DataFrame
         New rows, with the columns that the model needs.
     out : path
@@ -343,19 +383,19 @@ def predict(
     -------
     n_rows, n_outcomes : int
     """
-    from coaltree.estimators.probit import CoalescentProbit
+    from coaltree.estimators.regression import CoalescentRegression
 
     model, out = Path(model), Path(out)
     if out.exists() and not overwrite:
         raise FolderError(f"{out} exists. Choose another file, or replace it with `overwrite=True`.")
     if not model.is_file():
         raise TableError(f"{model} is not there. Give the {MODEL} that `{COMMAND}` wrote.")
-    fitted = CoalescentProbit.load(model)
+    fitted = CoalescentRegression.load(model)
     new = read_columns(table, id_column)
     columns: Any = new.columns
     if fitted.encoding_ is None:  # fitted in Python to plain numbers
         columns = np.column_stack(list(new.columns.values()))
-    mean, deviation = fitted.predict_proba(columns, return_std=True)
+    mean, deviation = fitted.predict_mean(columns, return_std=True)
     names = fitted.outcome_names_ or tuple(f"outcome {j}" for j in range(mean.shape[1]))
     Rows(
         {"id": name}

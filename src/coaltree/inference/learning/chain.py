@@ -295,7 +295,8 @@ class TreeChain:
         self.table = table or Numbers(X)
         self.rng = rng
         self.now, self.n_done = start, 0
-        rows = start.covariance.whiten(filled(X, start))
+        boxed = self.table.boxes(start, rng)
+        rows = start.covariance.whiten(filled(X, start)) if boxed is None else boxed.rows
         how = {"power": working.power, "wanted": self.table.wanted}
         self.walk = Walk(start.tree, near, rows, start.leaf_noise, self.rng, **how)
         self.draws: list[Draw] = []
@@ -316,11 +317,15 @@ class TreeChain:
 
     def move(self, now: Unknowns) -> Unknowns:
         """Make a sweep of the tree, given the rest, and draw each row's own noise."""
-        walk = self.walk
-        walk.given(now.covariance.whiten(filled(self.X, now)), now.leaf_noise, now.tree.times)
+        walk, boxed = self.walk, self.table.boxes(now, self.rng)
+        rows = now.covariance.whiten(filled(self.X, now)) if boxed is None else boxed.rows
+        walk.given(rows, now.leaf_noise, now.tree.times)
+        if boxed is not None:
+            walk.confine(boxed.least, boxed.most)
         # A fixed Φ does not adapt to the times, so their scale must be found separately.
         walk.sweep(rescaled=self.family.log_rescale(now.covariance, 2.0) == -math.inf)
-        return _taken_from(walk, now)
+        now = _taken_from(walk, now)
+        return now if boxed is None else self.table.unboxed(now, boxed, walk.rows)
 
     def build(self, now: Unknowns) -> Unknowns:
         """Build the greedy tree, given the rest."""

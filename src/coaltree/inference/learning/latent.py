@@ -28,6 +28,8 @@ from scipy.spatial.distance import cdist
 
 from coaltree import sizes
 from coaltree._arrays import Bools, Floats
+from coaltree.inference.learning import boxes as cells
+from coaltree.inference.learning.levels import Levels
 from coaltree.inference.learning.start import Unknowns, apart
 from coaltree.inference.learning.table import N_TURNS
 from coaltree.inference.moves.lineages import expected_times
@@ -119,14 +121,22 @@ class Augmentation:
             Z[self.unknown] = np.nan
         return Z
 
+    def boxes(self, now: Unknowns, rng: np.random.Generator) -> cells.Boxes:
+        """Return whitened rows and where they can be, for moves of the tree that shift them."""
+        return cells.boxes(self, now, rng)
+
+    def unboxed(self, now: Unknowns, boxed: cells.Boxes, rows: Floats) -> Unknowns:
+        """Return the state with the coordinates of other whitened rows."""
+        return cells.unboxed(self, now, boxed, rows)
+
     # ---- coordinates
 
     def draw(
         self, now: Unknowns, rng: np.random.Generator, move_cuts: bool = True, learn_noise: bool = False
     ) -> Unknowns:
         """Draw cutpoints, s₀ if it is learned, coordinates and missing entries given the tree and Φ."""
-        Z, row = self._parents(now, rng)
         cuts, stream = now.cuts.copy(), make_streams(rng, 1)[0]
+        Z, row = self._parents(now, rng, stream)
         alone = row.variances is not None  # columns do not depend on each other given the parents
         if alone and move_cuts:
             for j, model in enumerate(self.columns.models):
@@ -153,7 +163,7 @@ class Augmentation:
                     Z[gap, k] = centre[gap] + spread[gap] * rng.standard_normal(np.count_nonzero(gap))
         return now._replace(missing=Imputed(Z[self.drawn], expected[self.drawn]), cuts=cuts)
 
-    def _cells(self, j: int, cuts: Floats) -> tuple[Floats, Floats] | None:
+    def intervals(self, j: int, cuts: Floats) -> tuple[Floats, Floats] | None:
         """Bounds of the coordinate of a drawn column, (n,) each; None if its cells are no intervals."""
         model = self.columns.models[j]
         return model.bounds(self.columns.part(self.encoded, j), cuts[self.columns.cuts_of(j)])
@@ -165,7 +175,7 @@ class Augmentation:
         assert row.variances is not None
         low, high = Z.T.copy(), Z.T.copy()  # where they are equal, a value is seen exactly
         for j, model in enumerate(self.columns.models):
-            found = self._cells(j, cuts) if model.is_drawn else None
+            found = self.intervals(j, cuts) if model.is_drawn else None
             if found is not None:
                 k = int(self.columns.first[j])
                 low[k], high[k] = found
@@ -186,7 +196,7 @@ class Augmentation:
         level = math.exp(slice_step(log_density, at, log_density(at), rng, width, lower, 40.0)[0])
         return now.with_noise_level(level), row._replace(spread=branch + level * shares)
 
-    def _parents(self, now: Unknowns, rng: np.random.Generator) -> tuple[Floats, _Row]:
+    def _parents(self, now: Unknowns, rng: np.random.Generator, stream: Stream) -> tuple[Floats, _Row]:
         """Draw the nodes; return the table with its missing entries redrawn, and the leaves given their parents."""
         n, tree = len(self.drawn), now.tree
         above = tree.parents()[:n]
@@ -195,10 +205,14 @@ class Augmentation:
             variances, seen = now.covariance.variances(), self.seen(now)
             nodes, entries = missing.sample_columns(tree, seen, variances, now.leaf_noise, rng)
             Z = np.where(self.unknown, entries, seen)
+            self._shift(now, nodes, Z, spread, variances, rng, stream)
             return Z, _Row(nodes[above], spread, variances, None)
         Z = self.table(now)
         phi = now.covariance.compact()
-        centre = sample_nodes(tree, Z, phi, now.leaf_noise, random_state=rng)[0][above]
+        nodes = sample_nodes(tree, Z, phi, now.leaf_noise, random_state=rng)[0]
+        if now.covariance.is_diagonal:
+            self._shift(now, nodes, Z, spread, phi, rng, stream)
+        centre = nodes[above]
         if now.covariance.is_diagonal:
             return Z, _Row(centre, spread, phi, None)
         precision = DenseRoot.of(phi).precision
@@ -206,6 +220,31 @@ class Augmentation:
             gaps = np.where(self.unknown, np.nan, Z)
             Z[self.unknown] = missing.impute_rows(gaps, centre, spread, precision, rng).drawn
         return Z, _Row(centre, spread, None, precision)
+
+    def _shift(
+        self,
+        now: Unknowns,
+        nodes: Floats,
+        Z: Floats,
+        spread: Floats,
+        variances: Floats,
+        rng: np.random.Generator,
+        stream: Stream,
+    ) -> None:
+        """Shift merges and all that is below them, the leaves' coordinates integrated out; missing entries follow."""
+        levels, above = Levels(now.tree, spread), now.tree.parents()[: len(Z)]
+        for j, model in enumerate(self.columns.models):
+            here, k = self.columns.coordinates(j), int(self.columns.first[j])
+            if model.corners is not None:
+                codes = self.encoded.codes[:, j]
+                nodes[:, here], Z[:, here] = levels.utilities(
+                    nodes[:, here], Z[:, here], codes, model.corners, stream, rng
+                )
+            elif model.unit and (found := self.intervals(j, now.cuts)) is not None:
+                column = np.ascontiguousarray(nodes[:, k])
+                shifts = levels.shifts(column, math.sqrt(variances[k]), *found, stream)
+                nodes[:, k] += shifts
+                Z[:, k] += np.where(self.unknown[:, k], shifts[above], 0.0)
 
     # ---- Φ and scale
 

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from coaltree._arrays import Floats
+from coaltree.inference.learning.boxes import Boxes
 from coaltree.inference.learning.start import Unknowns
 from coaltree.inference.moves.walk import WANTED
 from coaltree.model import missing
@@ -51,6 +52,14 @@ class ChainTable(Protocol):
         """Draw Φ together with the table's own scales; None where the family's update is enough."""
         ...
 
+    def boxes(self, now: Unknowns, rng: np.random.Generator) -> Boxes | None:
+        """Return whitened rows and where they can be, for moves of the tree that shift them; None if none can."""
+        ...
+
+    def unboxed(self, now: Unknowns, boxed: Boxes, rows: Floats) -> Unknowns:
+        """Return the state with the coordinates of other whitened rows."""
+        ...
+
     def log_scaled(self, now: Unknowns, c: float) -> float:
         """Log of prior ratio and Jacobian of the table's own scales when times are multiplied by c."""
         ...
@@ -90,6 +99,13 @@ class Numbers:
 
     def draw_covariance(self, now: Unknowns, Z: Floats, family: CovarianceFamily, rng: np.random.Generator) -> None:
         """Return None."""
+
+    def boxes(self, now: Unknowns, rng: np.random.Generator) -> None:
+        """Return None."""
+
+    def unboxed(self, now: Unknowns, boxed: Boxes, rows: Floats) -> Unknowns:
+        """Return the same."""
+        return now
 
     def log_scaled(self, now: Unknowns, c: float) -> float:
         """Return 0: numbers stay as they are."""

@@ -145,8 +145,9 @@ class Functions(NamedTuple):
     log_proposal: Any  # (state, cut, node, time, log Σ) → log q
 
 
-def compiled_search(describe: Any, log_place: Any) -> Functions:
-    """Make the functions of a search from two compiled ones."""
+def compiled_search(describe: Any, log_place: Any, log_exact: Any = None) -> Functions:
+    """Make the functions of a search from compiled ones; with `log_exact`, `log_place` need only be near it."""
+    log_exact = log_place if log_exact is None else log_exact
 
     @borrowing
     def log_rough(state: Any, cut: int, node: int, edge: edge_density.Edge, time: float) -> float:
@@ -246,7 +247,7 @@ def compiled_search(describe: Any, log_place: Any) -> Functions:
     def log_target(state: Any, cut: int, node: int, time: float) -> float:
         """Log f of a place, exactly."""
         edge = edge_at(state, state.search.survey, cut, node)
-        value: float = log_place(state, cut, node, edge, time) - exposure_without(state.lineages, state.time, time)
+        value: float = log_exact(state, cut, node, edge, time) - exposure_without(state.lineages, state.time, time)
         return value
 
     @inline

@@ -20,7 +20,7 @@ from coaltree import sizes
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import borrowing, inline, kernel
 from coaltree.errors import InputError
-from coaltree.inference.moves import edge_density, local, pairs, search
+from coaltree.inference.moves import edge_density, local, pairs, search, shifted
 from coaltree.inference.moves.edge_density import Edge, log_edge_likelihood
 from coaltree.inference.moves.lineages import (
     expected_times,
@@ -237,6 +237,7 @@ class Walk:
             heat=np.array([self.power * d, self.power]),
             log_joint=np.zeros(1),
         )
+        self.shifted: shifted.Shifted | None = None
         self.set_near(near)
         self.given(rows, leaf_noise)
 
@@ -256,6 +257,18 @@ class Walk:
         self.state.mean[self.place[:n]] = rows
         self.state.variance[self.place[:n]] = leaf_noise
 
+    def confine(self, least: Floats, most: Floats) -> None:
+        """Take the bounds of all coordinates, (n, d): from now on regrafts shift subtrees' coordinates between them."""
+        if self.shifted is None:
+            self.shifted = shifted.make_shifted(self.state)
+        own = self.place[: self.n_leaves]
+        self.shifted.least[own], self.shifted.most[own] = least, most
+
+    @property
+    def rows(self) -> Floats:
+        """Whitened rows (n, d), as they are now."""
+        return self.state.mean[self.place[: self.n_leaves]]
+
     @property
     def log_joint(self) -> float:
         """Log joint density of the tree and the rows, up to −½(n−1) log|Φ|, with the likelihood to the power β."""
@@ -270,7 +283,11 @@ class Walk:
             recompute(state)
             # Slices come first: from a start with poor times they quickly reach a region where regrafts are accepted.
             slice_times(state, stream)
-            local.regraft_nodes(state, self.n_sweeps % 2, 2, self.most, stream, self.counts)
+            how = (self.n_sweeps % 2, 2, self.most, stream, self.counts)
+            if self.shifted is None or state.heat[1] < 1.0:
+                local.regraft_nodes(state, *how)
+            else:
+                shifted.regraft_nodes(self.shifted, *how)
             if self.n_pairs:  # most tables need none, and then this is not compiled
                 pairs.regraft_pairs(state, self.n_pairs, self.most, stream, self.counts)
             self.n_sweeps += 1

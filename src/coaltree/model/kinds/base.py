@@ -120,6 +120,11 @@ class ColumnKind(ABC):
         return 0
 
     @property
+    def corners(self) -> Floats | None:
+        """Return V if the column has the level with the largest of the utilities V z, (L, width); else None."""
+        return None
+
+    @property
     def is_drawn(self) -> bool:
         """Whether its coordinates are not observed exactly."""
         return True

@@ -18,7 +18,7 @@ from coaltree._arrays import Bools, Floats, Ints
 Data = tuple[npt.NDArray[Any], ...]
 
 
-class Scale(NamedTuple):
+class OutcomeScale(NamedTuple):
     """What labels say before any feature is looked at; each (p,), one entry per outcome."""
 
     fitted: Bools  # whether there is anything to explain
@@ -50,11 +50,11 @@ class Family(ABC):
         """Whether each is a possible label."""
 
     @abstractmethod
-    def scale(self, labels: Floats, exposure: Floats, weights: Floats) -> Scale:
+    def scale(self, labels: Floats, exposure: Floats, weights: Floats) -> OutcomeScale:
         """Level and scale of outcomes, from labels and times at risk (N, p)."""
 
     @abstractmethod
-    def observe(self, labels: Floats, exposure: Floats, scale: Scale) -> Data:
+    def observe(self, labels: Floats, exposure: Floats, scale: OutcomeScale) -> Data:
         """Arrays (N, p) that the kernels take; outcomes that are not fitted have no label in them."""
 
     @abstractmethod
@@ -96,6 +96,10 @@ class Family(ABC):
     @abstractmethod
     def predictor(self, mean: Floats) -> Floats:
         """η with that mean."""
+
+    @abstractmethod
+    def deviance(self, labels: Floats, mean: Floats) -> Floats:
+        """Twice the log likelihood that an expected label loses against the label itself; NaN where there is none."""
 
     @abstractmethod
     def probability(self, eta: Floats) -> Floats:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
 from coaltree._arrays import Bools, Floats
 from coaltree.regression import links
-from coaltree.regression.families.base import Data, Family, Scale
+from coaltree.regression.families.base import Data, Family, OutcomeScale
 
 
 def as_signs(labels: Floats) -> links.Signs:
@@ -34,13 +35,13 @@ class Binary(Family):
         """0 and 1."""
         return np.asarray((labels == 0) | (labels == 1))
 
-    def scale(self, labels: Floats, exposure: Floats, weights: Floats) -> Scale:
+    def scale(self, labels: Floats, exposure: Floats, weights: Floats) -> OutcomeScale:
         """The smoothed rate (events + ½)/(labels + 1); both classes are needed."""
         n, zeros = labels.shape[1], np.zeros(labels.shape[1])
         fitted = (labels == 1).any(axis=0) & (labels == 0).any(axis=0)
-        return Scale(fitted, self.predictor(smoothed_rates(labels, weights)), zeros, np.ones(n))
+        return OutcomeScale(fitted, self.predictor(smoothed_rates(labels, weights)), zeros, np.ones(n))
 
-    def observe(self, labels: Floats, exposure: Floats, scale: Scale) -> Data:
+    def observe(self, labels: Floats, exposure: Floats, scale: OutcomeScale) -> Data:
         """Signs."""
         return (as_signs(np.where(scale.fitted, labels, np.nan)),)
 
@@ -71,6 +72,10 @@ class Binary(Family):
     def predictor(self, mean: Floats) -> Floats:
         """Ψ⁻¹."""
         return links.quantile(mean, self.link)
+
+    def deviance(self, labels: Floats, mean: Floats) -> Floats:
+        """−2 log p of the label."""
+        return np.asarray(-2.0 * (special.xlogy(labels, mean) + special.xlog1py(1.0 - labels, -mean)))
 
     def probability(self, eta: Floats) -> Floats:
         """Ψ(η)."""

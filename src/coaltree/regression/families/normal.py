@@ -15,7 +15,7 @@ import numpy as np
 
 from coaltree._arrays import Bools, Floats
 from coaltree._compile import kernel
-from coaltree.regression.families.base import Data, Family, Scale
+from coaltree.regression.families.base import Data, Family, OutcomeScale
 
 SHAPE, RATE = 1.0, 0.01  # a, b
 
@@ -50,7 +50,7 @@ class Normal(Family):
         """Whatever is finite."""
         return np.isfinite(labels)
 
-    def scale(self, labels: Floats, exposure: Floats, weights: Floats) -> Scale:
+    def scale(self, labels: Floats, exposure: Floats, weights: Floats) -> OutcomeScale:
         """Weighted mean and standard deviation; two different labels are needed."""
         known = np.where(np.isnan(labels), 0.0, weights)
         total = np.maximum(known.sum(axis=0), np.finfo(np.float64).tiny)
@@ -58,9 +58,9 @@ class Normal(Family):
         mean = (known * values).sum(axis=0) / total
         width = np.sqrt((known * (values - mean) ** 2).sum(axis=0) / total)
         fitted = width > 1e-10 * np.max(np.abs(values), axis=0, where=known > 0.0, initial=0.0)
-        return Scale(fitted, mean, mean, np.where(fitted, width, 1.0))
+        return OutcomeScale(fitted, mean, mean, np.where(fitted, width, 1.0))
 
-    def observe(self, labels: Floats, exposure: Floats, scale: Scale) -> Data:
+    def observe(self, labels: Floats, exposure: Floats, scale: OutcomeScale) -> Data:
         """Labels from the mean, in standard deviations; NaN where there is none."""
         return (np.where(scale.fitted, (labels - scale.centre) / scale.width, np.nan),)
 
@@ -103,6 +103,10 @@ class Normal(Family):
     def predictor(self, mean: Floats) -> Floats:
         """Likewise."""
         return mean
+
+    def deviance(self, labels: Floats, mean: Floats) -> Floats:
+        """The squared error, in the units of the labels and not of σ²."""
+        return np.square(labels - mean)
 
     def probability(self, eta: Floats) -> Floats:
         """There are no events."""

@@ -17,7 +17,7 @@ from scipy import special
 
 from coaltree._arrays import Bools, Floats
 from coaltree._compile import inline, kernel
-from coaltree.regression.families.base import Data, Family, Scale
+from coaltree.regression.families.base import Data, Family, OutcomeScale
 
 # Above this the log likelihood goes on with the slope it has here: such points have no likelihood to speak of, and
 # numbers stay finite.
@@ -67,16 +67,16 @@ class Poisson(Family):
         """Whole numbers from 0."""
         return np.asarray((labels >= 0) & (labels == np.floor(labels)) & np.isfinite(labels))
 
-    def scale(self, labels: Floats, exposure: Floats, weights: Floats) -> Scale:
+    def scale(self, labels: Floats, exposure: Floats, weights: Floats) -> OutcomeScale:
         """The overall rate, with half an event in half a mean exposure more; an event is needed."""
         known = np.where(np.isnan(labels), 0.0, weights)
         events, at_risk = np.nansum(known * labels, axis=0), (known * exposure).sum(axis=0)
         total = known.sum(axis=0)
         usual = np.where(total > 0.0, at_risk / np.where(total > 0.0, total, 1.0), 1.0)
         log_rate = np.log((events + 0.5) / (at_risk + 0.5 * usual))
-        return Scale(events > 0.0, log_rate, log_rate, np.ones(len(events)))
+        return OutcomeScale(events > 0.0, log_rate, log_rate, np.ones(len(events)))
 
-    def observe(self, labels: Floats, exposure: Floats, scale: Scale) -> Data:
+    def observe(self, labels: Floats, exposure: Floats, scale: OutcomeScale) -> Data:
         """Counts, and exposures times the overall rate; both 0 where there is no label."""
         known = ~np.isnan(labels) & scale.fitted
         return np.where(known, labels, 0.0), np.where(known, exposure * np.exp(scale.centre), 0.0)
@@ -106,6 +106,10 @@ class Poisson(Family):
     def predictor(self, mean: Floats) -> Floats:
         """Its logarithm."""
         return np.log(mean)
+
+    def deviance(self, labels: Floats, mean: Floats) -> Floats:
+        """2 (y log(y/m) − y + m)."""
+        return np.asarray(2.0 * (special.xlogy(labels, labels / mean) - labels + mean))
 
     def probability(self, eta: Floats) -> Floats:
         """1 − exp(−rate): the probability of at least one event in one unit of exposure."""

@@ -1,4 +1,4 @@
-"""Places in large trees, from near rows: against the sum over all edges, and each rule of the search by breaking it."""
+"""Where rows join a tree: against the sum over all edges, and each rule of the search by breaking it."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,12 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 import coaltree as ct
-from coaltree.inference.neighbors import nearest_to
-from coaltree.inference.predictive import locate, near, predict
-from coaltree.inference.predictive.mass import make_sites
+from coaltree.places import host as hosts
+from coaltree.places import locate, predict, search
+from coaltree.places.cells import no_cells
+from coaltree.places.exact import View
+from coaltree.places.host import exact_clock, make_clock, make_host
+from tests.reference.places import edge_masses, log_densities, messages
 from tests.reference.posteriors import make_posterior
 from tests.seeds import seed
 
@@ -52,12 +55,12 @@ def fit_to(trees, X, covariance, noise):
 
 @pytest.fixture
 def both(monkeypatch):
-    """Return what a function says by all edges, and by near ones."""
+    """Return what a function says by all edges, and by those that are not negligible."""
 
     def ask(function):
-        monkeypatch.setattr(locate, "EXACT", 10**9)
-        whole = function()
-        monkeypatch.setattr(locate, "EXACT", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(locate, "MARGIN", 1e9)
+            whole = function()
         return whole, function()
 
     return ask
@@ -73,6 +76,21 @@ def test_density_is_that_of_all_edges(both, n, d, noise):
     whole, found = both(lambda: predict.log_predictive(fit, points))
     np.testing.assert_allclose(found, whole, atol=1e-3)
     assert abs(found - whole).mean() < 2e-4
+
+
+@pytest.mark.parametrize(("n", "d", "noise"), [(12, 2, 0.02), (150, 3, 0.05), (150, 20, 0.3)])
+def test_density_from_the_definitions(n, d, noise):
+    """By the midpoint rule on every edge; and on small trees by adaptive quadrature."""
+    tree, X, new, _ = held_out(n, d, noise, n_new=4, number=n + 3 * d)
+    points = np.vstack([new, X[:1] + 3.0])
+    found = predict.log_predictive(fit_to([tree], X, np.ones(d), noise), points)
+    np.testing.assert_allclose(found, log_densities(tree, X, np.full(n, noise), points, noise), atol=1e-4)
+    if n < 20:
+        masses = [edge_masses(tree, X, np.full(n, noise), x, noise)[0].sum() for x in points[-2:]]
+        np.testing.assert_allclose(found[-2:], np.log(masses), atol=1e-4)
+    # Negative control: another noise.
+    other = log_densities(tree, X, np.full(n, noise), points, 1.5 * noise)
+    assert np.abs(found - other).max() > 1e-2
 
 
 def test_digits(both):
@@ -145,56 +163,102 @@ def test_threads_and_batches_change_nothing(monkeypatch):
     labels = tree.cut(n_clusters=5)
     one, two = (predict.label_probabilities(fit, points, labels, n_jobs) for n_jobs in (1, 2))
     assert one.tobytes() == two.tobytes()
-    monkeypatch.setattr(locate, "_POINTS", 6)
-    monkeypatch.setattr(predict, "_ENTRIES", 2 * 1400)
+    monkeypatch.setattr(locate, "POINTS_AT_ONCE", 6)
+    monkeypatch.setattr(predict, "LABEL_ENTRIES", 2 * 1400)
     np.testing.assert_allclose(predict.label_probabilities(fit, points, labels), one, atol=1e-3)
 
 
 # ---- the rules of the search
 
 
-def search(tree, X, noise, points, n_near=8, margin=None, in_vain=near.MOST_IN_VAIN):
-    margin = near.MARGIN + np.log(2 * len(X) - 1) if margin is None else margin
-    sites = make_sites(tree, X, np.full(len(X), noise))
-    view = near.View(np.arange(X.shape[1]), np.empty((0, X.shape[1])))
-    rows = nearest_to(X, points, n_near)[0].astype(np.int64)
-    clades, clock = near.make_clades(sites), near.make_clock(sites.merges)
-    task = near.Task(sites, clades, clock, points, noise, view, float(X.shape[1]), margin)
-    return near.find_places(task, rows, in_vain)
+def task_of(tree, X, noise, margin=search.MARGIN, kinks=search.KINKS):
+    d = X.shape[1]
+    view = View(np.arange(d), np.empty((0, d)))
+    return search.Task(make_host(tree, X, np.full(len(X), noise)), view, no_cells(d), float(d), margin, kinks)
+
+
+def sums(tree, X, noise, points, **how):
+    return search.find_places(task_of(tree, X, noise, **how), points, noise)
 
 
 def test_each_rule_matters():
-    """Stopped early, or begun from one row and not searched from above, mass is lost."""
+    """Stopped early, or with balls that are too small, mass is lost; a search looks at a few edges."""
     tree, X, points, _ = held_out(2000, 2, 1e-4, number=10)
-    right = search(tree, X, 1e-4, points)
-    assert right.proved.all()
-    for broken in ({"margin": 3.0}, {"n_near": 1, "in_vain": 0}):
-        lost = right.log_sum - search(tree, X, 1e-4, points, **broken).log_sum
-        assert (lost > -1e-9).all()
-        assert lost.mean() > 5e-3
-    assert not search(tree, X, 1e-4, points, in_vain=0).proved.any()
-    # Where the search downwards comes to its end, it does not matter from where the other began.
-    np.testing.assert_allclose(search(tree, X, 1e-4, points, n_near=1).log_sum, right.log_sum, atol=2e-4)
+    right, found = sums(tree, X, 1e-4, points, margin=1e9), sums(tree, X, 1e-4, points)
+    lost = right.log_sum - found.log_sum
+    assert (lost > -1e-9).all()
+    assert lost.max() < np.exp(-search.MARGIN) * 3
+    assert (right.looked == 3999).all()
+    assert np.median(found.looked) < 600
+    lost = right.log_sum - sums(tree, X, 1e-4, points, margin=0.0).log_sum
+    assert lost.mean() > 5e-3
+    small = task_of(tree, X, 1e-4)
+    small.host.radius[:] *= 0.2
+    assert (right.log_sum - search.find_places(small, points, 1e-4).log_sum).mean() > 5e-3
 
 
 def test_bounds_hold_under_every_node():
-    """No edge under a node has more than the bound says, wherever the point is."""
-    tree, X, points, _ = held_out(60, 3, 1e-2, number=14)
-    sites = make_sites(tree, X, np.full(60, 1e-2))
-    clades = near.make_clades(sites)
-    for node in range(60, 119):
-        leaves = tree.leaves(node)
-        farthest = np.sqrt(np.square(X[leaves] - sites.mean[node]).sum(axis=1).max())
-        assert farthest <= clades.radius[node] * (1 + 1e-9)
-    # With everything searched and with as little as the bounds allow.
-    points = np.vstack([points, X[:10] + 1.0])
-    whole = search(tree, X, 1e-2, points, margin=40.0, in_vain=10**6)
-    little = search(tree, X, 1e-2, points, margin=14.0, n_near=1)
-    assert little.proved.all()
-    np.testing.assert_allclose(little.log_sum, whole.log_sum, atol=1e-4)
+    """No place under a node is farther than its radius, or surer than its least variance."""
+    # Some clades have more leaves than are measured one by one.
+    tree, X, _, _ = held_out(100, 3, 1e-2, number=14)
+    noise = np.full(100, 1e-2)
+    host = make_host(tree, X, noise)
+    mean, variance = messages(tree, X, noise)
+    times = tree.node_times()
+    beyond = np.append(times[tree.parents()[:-1]], np.inf) - times
+    share = variance[0] / (variance[0] + variance[1] + beyond)
+    position = mean[0] + share[:, None] * (mean[1] - mean[0])
+    np.testing.assert_allclose(host.position, position, rtol=1e-9, atol=1e-12)
+    spread = times + variance[0] * (1 - share)
+    for node in range(100, 199):
+        under = [node]
+        for k in under:
+            under.extend(tree.children[k - 100] if k >= 100 else [])
+        farthest = np.sqrt(np.square(position[under] - position[node]).sum(axis=1).max())
+        assert farthest <= host.radius[node] * (1 + 1e-9)
+        assert host.least[node] == pytest.approx(spread[under].min(), rel=1e-9)
+        masses = [np.log(edge_prior(tree, k)) for k in under[1:]]
+        assert np.logaddexp.reduce(masses) <= host.log_prior[node] + 1e-4
 
 
-def test_an_edge_without_length_leads_on():
+def edge_prior(tree, node):
+    """∫ exp(−Λ) along an edge below the root, by the midpoint rule."""
+    times, exact = tree.node_times(), exact_clock(tree.times)
+    low, high = times[node], times[tree.parents()[node]]
+    t = low + (high - low) * (np.arange(2000) + 0.5) / 2000
+    return np.exp(-np.interp(t, np.append(0.0, exact.times), exact.exposure)).mean() * (high - low)
+
+
+def test_without_a_leaf_positions_move_less_than_is_allowed():
+    """What a search without a leaf takes for the radius of a clade, against the tree without it, node by node."""
+    tree, X, _, _ = held_out(40, 3, 1e-2, number=15)
+    host = make_host(tree, X, np.full(40, 1e-2))
+    for leaf in (0, 7, 23):
+        kept = np.delete(np.arange(40), leaf)
+        rest, name = restrict(tree, kept)
+        other = make_host(rest, X[kept], np.full(39, 1e-2))
+        above, node = set(), int(tree.parents()[leaf])
+        while node >= 0:
+            above.add(node)
+            node = int(tree.parents()[node])
+        for top in range(40, 79):
+            if top in above:
+                continue
+            under = [top]
+            for k in under:
+                under.extend(tree.children[k - 40] if k >= 40 else [])
+            new = name[under]
+            moved = np.linalg.norm(other.position[new[0]] - host.position[top])
+            farthest = np.linalg.norm(other.position[new] - other.position[new[0]], axis=1).max()
+            assert farthest <= host.radius[top] + moved + 1e-9
+            assert other.least[new[0]] >= host.least[top] - 1e-12
+            assert (
+                other.log_prior[new[0]]
+                <= host.log_prior[top] + min(tree.times[top - 40], tree.node_times()[tree.parents()[leaf]]) + 1e-4
+            )
+
+
+def test_edges_without_length():
     """Merges at one time: the edges between them have no mass but must not end a search."""
     rng = np.random.default_rng(seed(11))
     n = 600
@@ -215,39 +279,23 @@ def test_an_edge_without_length_leads_on():
     tree = ct.Tree(children, times)
     X = ct.sample_data(tree, 3, leaf_noise=1e-3, random_state=rng)
     points = X[::50] + 0.02
-    found = search(tree, X, 1e-3, points, n_near=1, in_vain=0)
-    everything = search(tree, X, 1e-3, points, margin=40.0, in_vain=10**6)
-    # All of the row's own group is found from one row, or the sum would be off by 1 and more; other groups are not.
-    assert np.median(everything.log_sum - found.log_sum) < 1e-4
-    np.testing.assert_allclose(search(tree, X, 1e-3, points).log_sum, everything.log_sum, atol=1e-4)
+    everything = sums(tree, X, 1e-3, points, margin=1e9)
+    np.testing.assert_allclose(sums(tree, X, 1e-3, points).log_sum, everything.log_sum, atol=1e-4)
+    np.testing.assert_allclose(
+        everything.log_sum - 1.5 * np.log(2 * np.pi), log_densities(tree, X, np.full(n, 1e-3), points, 1e-3), atol=1e-4
+    )
 
 
 def test_clock_is_near_the_exact_one():
     tree = ct.sample_tree(3000, random_state=seed(12))
-    exact = make_sites(tree, np.zeros((3000, 0)), np.zeros(3000)).merges
-    clock = near.make_clock(exact)
+    exact = exact_clock(tree.times)
+    clock = make_clock(exact)
     assert len(clock.times) < 1000
     t = np.append(np.geomspace(1e-7, tree.times[-1], 5000), tree.times)
     true, found = (np.interp(t, np.append(0.0, each.times), each.exposure) for each in (exact, clock))
-    assert (true - found).max() < near.CLOCK
+    assert (true - found).max() < hosts.CLOCK
     assert (true - found).min() > -1e-12
-    assert (true - found).max() > 0.1 * near.CLOCK
+    assert (true - found).max() > 0.1 * hosts.CLOCK
     # Slopes are those of the pieces, and of one lineage above the root.
     pieces = np.diff(clock.exposure) / np.diff(clock.times, prepend=0.0)
     np.testing.assert_allclose(clock.rate, np.append(pieces, 1.0), rtol=1e-9)
-
-
-@pytest.mark.parametrize(("n", "d", "k"), [(50, 3, 60), (2500, 2, 7), (2500, 40, 7)])
-def test_nearest_rows_of_points(n, d, k):
-    rng = np.random.default_rng(seed(13))
-    rows, points = rng.normal(size=(n, d)) + 1e3, rng.normal(size=(50, d)) + 1e3
-    rows[5] = rows[3]
-    points[0] = rows[5]
-    points[1] = rows[9] + 1e-9
-    index, distance = nearest_to(rows, points, k)
-    everyone = np.square(rows - points[:, None]).sum(axis=2)
-    np.testing.assert_allclose(np.take_along_axis(everyone, index, axis=1), distance, rtol=1e-12)
-    everyone[:, 5] = np.inf
-    np.testing.assert_allclose(distance, np.sort(everyone, axis=1)[:, : distance.shape[1]], rtol=1e-12)
-    assert distance.shape == (50, min(k, n - 1))
-    assert index[0, 0] == 3

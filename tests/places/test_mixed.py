@@ -7,13 +7,15 @@ import pytest
 from scipy import stats
 
 import coaltree as ct
-from coaltree.inference.predictive import loo, mixed
-from coaltree.inference.predictive.cells import observe
-from coaltree.inference.predictive.mass import make_sites
-from coaltree.inference.predictive.row_places import locate_row
 from coaltree.model.columns import Columns
+from coaltree.model.factorisations import root_of
 from coaltree.model.kinds import BinaryLevels, Categorical, Continuous, Rounded
 from coaltree.model.truncated import largest_probabilities
+from coaltree.places import leave_one_out
+from coaltree.places.cells import observe_cells
+from coaltree.places.host import make_host
+from coaltree.places.rows import locate_row, see
+from coaltree.posterior import left_out
 from coaltree.randomness import make_streams
 from tests.seeds import seed
 
@@ -33,14 +35,6 @@ def make_table(n, rng):
             "count": np.floor(np.exp(2.0 + z[:, 4])),
         }
     )
-
-
-def test_a_tree_without_a_leaf():
-    tree = ct.sample_tree(9, random_state=seed(1))
-    for leaf in range(9):
-        kept = np.delete(np.arange(9), leaf)
-        found = mixed.without(tree, leaf)
-        np.testing.assert_allclose(found.cophenetic(), tree.cophenetic()[np.ix_(kept, kept)])
 
 
 def test_largest_utility():
@@ -73,12 +67,14 @@ def test_density_by_columns_is_that_of_all_together():
     )
     tree = ct.sample_tree(7, random_state=rng)
     Z, noise = ct.sample_data(tree, columns.d, leaf_noise=0.1, random_state=rng), np.full(7, 0.1)
-    sites, phi = make_sites(tree, Z, noise), np.array([2.0, 1.0, 1.0, 1.0, 0.5])
+    phi = np.array([2.0, 1.0, 1.0, 1.0, 0.5])
     cells, cuts = np.array([0.4, 1.0, 2.0, 0.5]), np.zeros(1)
     streams = make_streams(rng, 401)
 
     def density(phi, stream):
-        return locate_row(sites, observe(columns, cells, cuts, phi), 0.1, stream).log_density[0]
+        root = root_of(phi)
+        row = see(observe_cells(columns, cells, cuts, phi), root, stream)
+        return locate_row(make_host(tree, root.whiten(Z), noise), row, 0.1).log_density[0]
 
     exact = density(phi, streams[0])
     simulated = np.exp([density(np.diag(phi), stream) for stream in streams[1:]])
@@ -132,7 +128,7 @@ def test_kinds_of_a_column_are_compared_in_its_own_units(monkeypatch):
     how["leaf_noise"] = 1e-6
     exact = fit("continuous")
     assert exact.leave_one_out().elpd < rounded.elpd
-    monkeypatch.setattr(mixed, "smooth", lambda f, rows, n, g: loo.smooth(f, rows, n))
+    monkeypatch.setattr(leave_one_out, "smooth", lambda f, rows, n, g: left_out.smooth(f, rows, n))
     assert exact.leave_one_out().elpd > rounded.elpd + 200.0
 
 

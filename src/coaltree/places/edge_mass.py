@@ -1,7 +1,7 @@
 """The mass of one edge: the density of a row's place integrated along it, with a bound that is cheap.
 
 Gauss–Legendre is used on intervals that double away from the density's peak, as far as a bound shows that something is
-left. The cells of a row (`inference.predictive.cells`) multiply the density of its exact values by their probability.
+left. The cells of a row (`places.cells`) multiply the density of its exact values by their probability.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from coaltree.inference.moves.edge_density import (
     exposure,
     find_peak,
     log_edge_density,
+    log_edge_likelihood,
     n_until,
 )
-from coaltree.inference.predictive.cells import Cells, cells_distance, log_cells
+from coaltree.places.cells import Cells, cells_distance, log_cells
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 # Probabilities of cells take long to evaluate and change slowly: fewer do. Along an edge on which nothing changes by
@@ -30,10 +31,6 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 CELL_NODES, CELL_WEIGHTS = np.polynomial.legendre.leggauss(5)
 FLAT_NODES, FLAT_WEIGHTS = np.polynomial.legendre.leggauss(3)
 FLAT = 0.05
-# Λ has a kink at each merge. Inside an interval of length h it costs less than h/500 of the interval's mass, and K of
-# them about √K times that, as their errors have either sign. Where √K h is less than a tolerance, intervals are not
-# split; others are split into at most this many pieces.
-MOST_PIECES = 12
 # The intervals start from the peak, which need not be exact.
 ROUGHLY = 0.1
 # Room for sums: the mass, its first moment, and the log of their unit.
@@ -55,6 +52,15 @@ def share_above(edge: Edge, time: float) -> float:
 
 
 @borrowing
+def log_highest(eps: float, d: float, v_low: float, v_high: float) -> float:
+    """Largest log v^(−d/2) exp(−ε/2v) between two variances."""
+    if d == 0.0:
+        return -0.5 * eps / v_high if eps > 0.0 else 0.0
+    v = min(max(eps / d, v_low), v_high)
+    return -0.5 * (d * math.log(v) + eps / v) if v > 0.0 else math.inf
+
+
+@borrowing
 def log_bound(edge: Edge, cells: Cells, node: int, d: float, low: float, high: float) -> float:
     """Bound on log v^(−d/2) exp(−ε/2v) P(cells) for times in [low, high]: v grows with time and ε is convex in it."""
     first, last = share_above(edge, low), share_above(edge, high)
@@ -69,10 +75,7 @@ def log_bound(edge: Edge, cells: Cells, node: int, d: float, low: float, high: f
         eps += cells_distance(cells, node, first, last)
     v_low = edge.offset + low + (edge.below + low) * (1.0 - first)
     v_high = edge.offset + high + (edge.below + high) * (1.0 - last)
-    if d == 0.0:
-        return -0.5 * eps / v_high if eps > 0.0 else 0.0
-    v = min(max(eps / d, v_low), v_high)
-    return -0.5 * (d * math.log(v) + eps / v) if v > 0.0 else math.inf
+    return log_highest(eps, d, v_low, v_high)
 
 
 @borrowing
@@ -90,9 +93,13 @@ def _add_interval(
 ) -> None:
     """Add ∫ f and ∫ f t over [low, high]."""
     half, middle = 0.5 * (high - low), 0.5 * (high + low)
+    done = n_until(merges.times, low)
     for k in range(nodes.size):
         time = middle + half * nodes[k]
-        value = log_edge_density(edge, merges, d, time)
+        while done < merges.times.size and merges.times[done] <= time:
+            done += 1
+        since = time - merges.times[done - 1] if done > 0 else time
+        value = log_edge_likelihood(edge, d, time) - merges.exposure[done] - merges.rate[done] * since
         if cells.low.size > 0 and value > -math.inf:
             value += log_cells(cells, node, share_above(edge, time), expectation(edge, time)[0])
         if value > state_sums[_LOG_UNIT]:
@@ -126,7 +133,8 @@ def integrate(
 ) -> tuple[float, float]:
     """Log ∫ f over a bounded edge above a node, and the mean time; tails below e^floor are left out.
 
-    An interval of length h is split at merges, K of them, if √K h > kinks.
+    Λ has kinks at merges. Inside an interval of length h, K of them cost about √K h/500 of its mass, as their errors
+    have either sign. Intervals are split at merges so that √K h is at most `kinks` in each piece.
     """
     state_sums[_MASS] = 0.0
     state_sums[_MOMENT] = 0.0
@@ -154,7 +162,8 @@ def integrate(
                 first = n_until(merges.times, low)
                 inside = n_until(merges.times, np.nextafter(high, low)) - first
                 fall = merges.rate[first] - merges.rate[first + inside]
-                pieces = min(inside, MOST_PIECES) if fall * (high - low) ** 2 > kinks * kinks else 0
+                # K/p kinks in pieces of length h/p: (K/p) (h/p)² ≤ kinks².
+                pieces = int(min(float(inside), (fall * (high - low) ** 2 / kinks**2) ** (1.0 / 3.0)))
                 for piece in range(1, pieces + 1):
                     cut = merges.times[first + (piece * inside) // pieces - 1]
                     if cut > low:

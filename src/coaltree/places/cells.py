@@ -46,10 +46,11 @@ class Observation(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Cells of one row in one tree."""
+    """Cells of one row in one tree; messages are filled in for the edges that are looked at."""
 
-    below: Floats  # (2n−1, K): C times messages from below
-    above: Floats  # (2n−1, K)
+    maps: Floats  # (K, D): C
+    below: Floats  # (edges, K): C times messages from below
+    above: Floats  # (edges, K)
     low: Floats  # (K,), and as in `Observation`
     high: Floats
     n_inside: int
@@ -61,7 +62,7 @@ class Cells(NamedTuple):
     stream: Stream
 
 
-def observe(
+def observe_cells(
     columns: Columns, cells: Floats, cuts: Floats, phi: Floats, recorded: bool = True, draws: bool = False
 ) -> Observation:
     """What the cells (J,) of a row say about its coordinates.
@@ -112,20 +113,50 @@ def observe(
     return Observation(white, value, log_scale, rest, low, high, n_inside, slope_of, scale, where, factor)
 
 
-def cells_at(seen: Observation, mean: Floats, above_mean: Floats, stream: Stream) -> Cells:
-    """Cells of a row where a tree has these messages, (2n−1, D)."""
-    below, above = mean @ seen.rest.T, above_mean @ seen.rest.T
-    state = np.empty(len(seen.low))
+def row_cells(seen: Observation, mean: Floats, above_mean: Floats, stream: Stream) -> Cells:
+    """Cells of a row on edges that have these messages, (edges, D)."""
+    maps, state = np.ascontiguousarray(seen.rest), np.empty(len(seen.low))
+    below, above = mean @ maps.T, above_mean @ maps.T
     shape = (seen.low, seen.high, seen.n_inside, seen.slope, seen.scale, seen.blocks, seen.factor)
-    return Cells(below, above, *shape, state, stream)
+    return Cells(maps, below, above, *shape, state, stream)
+
+
+def no_cells(d: int) -> Cells:
+    """Make cells for a row of d columns all of whose values are exact or missing."""
+    none, nothing = np.empty((0, 0)), np.empty(0)
+    blocks, stream = np.empty((0, 3), dtype=np.int64), np.empty(0, dtype=np.uint64)
+    return Cells(np.empty((0, d)), none, none, nothing, nothing, 0, nothing, nothing, blocks, none, nothing, stream)
 
 
 @inline
-def no_cells() -> Cells:
-    """Make cells for a row all of whose values are exact or missing."""
-    none, nothing = np.empty((0, 0)), np.empty(0)
-    blocks, stream = np.empty((0, 3), dtype=np.int64), np.empty(0, dtype=np.uint64)
-    return Cells(none, none, nothing, nothing, 0, nothing, nothing, blocks, none, nothing, stream)
+def cells_with_room(cells: Cells, n_edges: int) -> Cells:
+    """Return the same with room for messages on some edges."""
+    k = cells.low.size
+    below, above = np.empty((n_edges, k)), np.empty((n_edges, k))
+    return Cells(
+        cells.maps,
+        below,
+        above,
+        cells.low,
+        cells.high,
+        cells.n_inside,
+        cells.slope,
+        cells.scale,
+        cells.blocks,
+        cells.factor,
+        cells.state,
+        cells.stream,
+    )
+
+
+@borrowing
+def look_from(cells: Cells, mean: Floats, i: int, out: Floats, edge: int) -> None:
+    """Fill in C times a message, row i of `mean`, for an edge: `out` is `below` or `above`."""
+    for k in range(cells.maps.shape[0]):
+        along = 0.0
+        for column in range(cells.maps.shape[1]):
+            along += cells.maps[k, column] * mean[i, column]
+        out[edge, k] = along
 
 
 @borrowing

@@ -1,6 +1,6 @@
 r"""New points given weighted trees: their density, cluster, place, and missing entries.
 
-Given a tree T a new point joins the edge e at time t with the density f(e, t) of `inference.predictive.mass`, so with
+Given a tree T a new point joins the edge e at time t with the density f(e, t) of `places.search`, so with
 f(T) = Σ_e ∫ f(e, t) dt and the posterior's weights w,
 
     p(x | X) = Σ_T w_T f(T),   p(T, e | X, x) ∝ w_T ∫ f(e, t) dt.
@@ -22,13 +22,12 @@ from threadpoolctl import threadpool_limits
 from coaltree._arrays import Floats, Ints
 from coaltree._compile import kernel
 from coaltree.errors import InputError
-from coaltree.inference.predictive.locate import Batch, Given, Places, gather, locate, make_batches, with_near
-from coaltree.inference.predictive.mass import POLE, make_sites
+from coaltree.places.host import make_host
+from coaltree.places.locate import Batch, Given, Places, gather, locate, make_batches
+from coaltree.places.search import POLE
 from coaltree.posterior.ensemble import TreePosterior
+from coaltree.sizes import LABEL_ENTRIES
 from coaltree.tree import Tree
-
-# Labels are counted for all nodes at once, in blocks of labels whose table has at most this many entries.
-_ENTRIES = 4_000_000
 
 
 class Fit(NamedTuple):
@@ -84,7 +83,7 @@ def label_probabilities(fit: Fit, X_new: Floats, labels: Ints, n_jobs: int | Non
 
     def summarise(tree: Tree, given: Given, places: Places, batch: Batch) -> Floats:
         shares = np.empty((len(batch.rows), n_labels))
-        step = max(_ENTRIES // (2 * tree.n_leaves), 1)
+        step = max(LABEL_ENTRIES // (2 * tree.n_leaves), 1)
         for start in range(0, n_labels, step):
             stop = min(start + step, n_labels)
             table = np.zeros((2 * tree.n_leaves - 1, stop - start))
@@ -130,10 +129,11 @@ def impute(fit: Fit, X_new: Floats, n_jobs: int | None = 1) -> Floats:
     """
 
     def summarise(tree: Tree, given: Given, places: Places, batch: Batch) -> Floats:
-        own = make_sites(tree, fit.X, given.leaf_noise)
+        own, node = make_host(tree, fit.X, given.leaf_noise), places.node
         # ω is linear in time, so its mean is ω at the mean time; above the root it is 0.
-        span = (own.below + own.above)[places.node]
-        share = np.where(np.isinf(span), 0.0, (own.below[places.node] + places.time) / span)
+        low, high = own.time[node], own.time[own.parent[node]]
+        span = own.variance[node] + own.above_variance[node] + high - low
+        share = np.where(np.isinf(span), 0.0, (own.variance[node] + places.time - low) / span)
         expected, above = np.empty((2, len(batch.rows), fit.X.shape[1]))
         gather(places.first, places.node, places.probability * (1.0 - share), own.mean, expected)
         gather(places.first, places.node, places.probability * share, own.above_mean, above)
@@ -167,8 +167,8 @@ def attachments(tree: Tree, given: Given, X: Floats, X_new: Floats, n_places: in
     )
     kept, blank = _one_blank(X_new)
     node_times = tree.node_times()
-    for batch in make_batches(X_new[kept], tree.n_leaves):
-        places = locate(with_near(batch, given, X), tree, given, X)
+    for batch in make_batches(X_new[kept]):
+        places = locate(batch, tree, given, X)
         for b, row in enumerate(kept[batch.rows]):
             pick(node_times, places, b, found.node[row], found.probability[row], found.time[row])
     for part in found:
@@ -203,21 +203,18 @@ def _average(fit: Fit, X_new: Floats, summarise: Summary, n_jobs: int | None) ->
     kept, blank = _one_blank(X_new)
     log_density = np.empty(len(X_new))
     values: Floats | None = None
-    # Near rows are found once, under the Φ of the likeliest tree: they only determine where a search begins.
-    likeliest = int(np.argmax(fit.posterior.weights))
     # Trees run in parallel; each calls BLAS on small matrices, for which more threads cost more than they save.
     with (
         threadpool_limits(limits=1, user_api="blas"),
         ThreadPoolExecutor(min(effective_n_jobs(n_jobs), len(used))) as pool,
     ):
-        for batch in make_batches(X_new[kept], fit.posterior.n_leaves):
-            ready = with_near(batch, fit.given(likeliest), fit.X)
+        for batch in make_batches(X_new[kept]):
 
-            def work(m: int, ready: Batch = ready) -> tuple[Floats, Floats]:
+            def work(m: int, batch: Batch = batch) -> tuple[Floats, Floats]:
                 tree, given = fit.posterior[m], fit.given(m)
-                places = locate(ready, tree, given, fit.X)
+                places = locate(batch, tree, given, fit.X)
                 log_weight = places.log_density + math.log(fit.posterior.weights[m])
-                return log_weight, summarise(tree, given, places, ready)
+                return log_weight, summarise(tree, given, places, batch)
 
             total: Floats = np.full(len(batch.rows), -np.inf)
             mean: Floats = np.zeros((len(batch.rows), 1))

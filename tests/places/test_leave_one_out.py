@@ -10,46 +10,56 @@ from scipy.special import logsumexp
 
 import coaltree as ct
 from coaltree.estimators import learn
-from coaltree.inference.moves.mutable_tree import make_chain
-from coaltree.inference.predictive import loo, predict
-from coaltree.inference.predictive.locate import Given
-from coaltree.inference.predictive.loo import LeaveOneOut, compare, describe, hold_out, leave_one_out, stack
 from coaltree.model.noise import RobustNoise
+from coaltree.places import leave_one_out, predict
+from coaltree.places.host import make_host
+from coaltree.places.leave_one_out import log_densities
+from coaltree.places.locate import Given
+from coaltree.posterior import left_out
+from coaltree.posterior.left_out import LeaveOneOut, compare, describe, stack
+from tests.reference.places import log_densities as log_densities_of
+from tests.reference.places import without
 from tests.reference.posteriors import make_draws, make_posterior
 from tests.seeds import seed
 
 
-def without(tree, leaf):
-    """The tree without one leaf, by its cophenetic distances: exact, for they are ultrametric."""
-    from scipy.cluster.hierarchy import linkage
-    from scipy.spatial.distance import squareform
-
-    kept = np.delete(np.arange(tree.n_leaves), leaf)
-    return ct.Tree.from_linkage(linkage(squareform(tree.cophenetic()[np.ix_(kept, kept)]), "average"))
-
-
 @pytest.mark.parametrize(("n", "d"), [(6, 1), (12, 3), (25, 8)])
 def test_mass_of_a_leaf_is_the_density_of_a_new_point(n, d):
-    """The tree without the leaf, and the leaf as a new point of it, which `posterior.places` weighs on its own grid."""
+    """The tree without the leaf, and the leaf as a new point of it, placed in a tree that is built without it."""
     rng = np.random.default_rng(seed(n))
     tree = ct.sample_tree(n, random_state=rng)
     noise = 0.05 + 0.1 * rng.random(n)
     X = ct.sample_data(tree, d, leaf_noise=noise, random_state=rng)
-    found = np.empty(n)
+    host, found = make_host(tree, X, noise), np.empty(n)
     for i in range(n):
-        hold_out(make_chain(tree, X, noise), np.array([i]), noise[i : i + 1], np.zeros(1), found[i : i + 1])
+        found[i] = log_densities(host, np.array([i]), (noise[i : i + 1], np.zeros(1)))[0]
         rest = np.delete(np.arange(n), i)
         alone = make_posterior([without(tree, i)], [1.0])
         fit = predict.make_fit(alone, X[rest], np.ones((1, d)), noise[rest][None], noise[i : i + 1])
         expected = predict.log_predictive(fit, X[i : i + 1])[0]
         assert found[i] - 0.5 * d * math.log(2 * math.pi) == pytest.approx(expected, abs=2e-4)
     # Held out one after the other in one go, nothing is left changed.
-    together = np.empty(n)
-    for i in range(n):
-        hold_out(make_chain(tree, X, np.full(n, 0.1)), np.array([i]), np.array([0.1]), np.zeros(1), together[i : i + 1])
-    at_once = np.empty(n)
-    hold_out(make_chain(tree, X, np.full(n, 0.1)), np.arange(n), np.array([0.1]), np.zeros(1), at_once)
-    np.testing.assert_allclose(at_once, together, rtol=1e-9)
+    law = (np.array([0.1]), np.zeros(1))
+    apart = [log_densities(make_host(tree, X, np.full(n, 0.1)), np.array([i]), law)[0] for i in range(n)]
+    host = make_host(tree, X, np.full(n, 0.1))
+    before = [part.copy() for part in host if isinstance(part, np.ndarray)]
+    np.testing.assert_array_equal(log_densities(host, np.arange(n), law), apart)
+    after = [part for part in host if isinstance(part, np.ndarray)]
+    assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize(("n", "d", "noise"), [(300, 6, 0.05), (300, 1, 1e-3), (300, 16, 0.3), (900, 3, 1e-4)])
+def test_leaves_of_larger_trees(n, d, noise):
+    """Only what is near is looked at; everything is in the tree without the leaf, as it is with no bounds at all."""
+    rng = np.random.default_rng(seed(n + d))
+    tree = ct.sample_tree(n, random_state=rng)
+    X = ct.sample_data(tree, d, leaf_noise=noise, random_state=rng)
+    rows, law = rng.choice(n, 3, replace=False), (np.array([noise]), np.zeros(1))
+    found = log_densities(make_host(tree, X, np.full(n, noise)), rows, law) - 0.5 * d * math.log(2 * math.pi)
+    for i, log_f in zip(rows, found, strict=True):
+        rest = np.delete(np.arange(n), i)
+        expected = log_densities_of(without(tree, i), X[rest], np.full(n - 1, noise), X[i : i + 1], noise)[0]
+        assert log_f == pytest.approx(expected, abs=2e-4)
 
 
 def test_noise_of_its_own_is_summed_out():
@@ -59,14 +69,13 @@ def test_noise_of_its_own_is_summed_out():
     noise = np.full(8, 0.1)
     X = ct.sample_data(tree, 2, leaf_noise=noise, random_state=rng)
     X[0] += 3.0
-    state = make_chain(tree, X, noise)
-    found = np.empty(2)
-    hold_out(state, np.arange(2), *tails.grid(np.array([50.0]), tails.tails, 2), found)
+    host = make_host(tree, X, noise)
+    found = log_densities(host, np.arange(2), tails.grid(np.array([50.0]), tails.tails, 2))
     quantile = (np.arange(4000) + 0.5) / 4000
     w = stats.invgamma(1.5, scale=1.5).ppf(quantile)
     each = np.empty((4000, 2))
     for k in range(4000):
-        hold_out(state, np.arange(2), np.array([tails.scale * w[k]]), np.zeros(1), each[k])
+        each[k] = log_densities(host, np.arange(2), (np.array([tails.scale * w[k]]), np.zeros(1)))
     np.testing.assert_allclose(found, logsumexp(each, axis=0) - math.log(4000), atol=0.02)
 
 
@@ -76,7 +85,7 @@ def test_density_without_a_row_is_that_of_a_fit_without_it():
     X = ct.sample_data(ct.sample_tree(20, random_state=seed(1)), 3, leaf_noise=0.05, random_state=seed(2))
     learned = ct.learn_posterior(X, "diagonal", n_draws=100, warmup=60, thin=2, random_state=seed(0))
     found = learned.leave_one_out()
-    assert np.quantile(found.pareto_k, 0.9) < loo.HIGH_K
+    assert np.quantile(found.pareto_k, 0.9) < left_out.HIGH_K
     assert found.p_loo > 0
     for i in (0, 5, 11):
         rest = ct.learn_posterior(
@@ -94,7 +103,7 @@ def test_smoothing_is_that_of_arviz():
     arviz = pytest.importorskip("arviz")
     rng = np.random.default_rng(0)
     log_f = rng.normal(size=(15, 2, 100))
-    found = loo.smooth(log_f, np.arange(15), 15)
+    found = left_out.smooth(log_f, np.arange(15), 15)
     data = arviz.from_dict(posterior={"a": rng.normal(size=(2, 100))}, log_likelihood={"x": log_f.transpose(1, 2, 0)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of high k̂
@@ -107,15 +116,15 @@ def test_expectations_without_a_row():
     """Of f itself it is the density; of g, that of the draws weighed by 1 / f."""
     rng = np.random.default_rng(0)
     log_f, log_g = rng.normal(size=(2, 15, 2, 500))
-    found = loo.smooth(log_f, np.arange(15), 15, log_f)
-    np.testing.assert_allclose(found.log_density, loo.smooth(log_f, np.arange(15), 15).log_density, atol=0.02)
+    found = left_out.smooth(log_f, np.arange(15), 15, log_f)
+    np.testing.assert_allclose(found.log_density, left_out.smooth(log_f, np.arange(15), 15).log_density, atol=0.02)
     log_g += 2.0 * log_f
     by_hand = np.log((np.exp(log_g - log_f)).sum(axis=(1, 2)) / np.exp(-log_f).sum(axis=(1, 2)))
-    np.testing.assert_allclose(loo.smooth(log_f, np.arange(15), 15, log_g).log_density, by_hand, atol=0.1)
+    np.testing.assert_allclose(left_out.smooth(log_f, np.arange(15), 15, log_g).log_density, by_hand, atol=0.1)
 
 
 def loo_efficiency(log_f):
-    worth = loo.effective_size(log_f.sum(axis=0)) / 200
+    worth = left_out.effective_size(log_f.sum(axis=0)) / 200
     return worth if 0 < worth < 1 else 1.0
 
 
@@ -222,4 +231,6 @@ def test_two_complete_rows_are_needed():
     X[0] = 1.0
     tree = ct.sample_tree(4, random_state=0)
     with pytest.raises(ValueError, match="two rows"):
-        leave_one_out(make_posterior([tree], [1.0]), X, make_draws([tree], np.ones((1, 2)), np.full(4, 0.1)))
+        leave_one_out.leave_one_out(
+            make_posterior([tree], [1.0]), X, make_draws([tree], np.ones((1, 2)), np.full(4, 0.1))
+        )

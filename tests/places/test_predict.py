@@ -3,16 +3,18 @@
 import numpy as np
 import pytest
 from scipy.integrate import trapezoid
-from scipy.spatial.distance import cdist
 
 import coaltree as ct
-from coaltree.inference.predictive import predict
-from coaltree.inference.predictive.mass import lay_grid, make_sites, weigh_edges
+from coaltree.places import predict, search
+from coaltree.places.cells import no_cells
+from coaltree.places.exact import View
+from coaltree.places.host import CLOCK, exact_clock, make_host
 from tests.reference.exact import exact_posterior
 from tests.reference.places import edge_masses
 from tests.reference.posteriors import make_posterior
 from tests.seeds import seed
 
+USUAL = (CLOCK, search.MARGIN, search.KINKS)
 PHI = np.array([[1.0, 0.4, 0.1], [0.4, 2.0, -0.3], [0.1, -0.3, 0.5]])
 
 
@@ -26,13 +28,19 @@ def one_tree(tree):
     return make_posterior([tree], [1.0])
 
 
-def masses_of(tree, X, noise, points, new_noise):
+def masses_of(tree, X, noise, points, new_noise, accuracy=(0.0, 30.0, 1e-4)):
+    """Masses and mean times of all edges, (B, 2n−1), by a search that leaves out next to nothing, or as others do."""
     n, d = X.shape
-    sites = make_sites(tree, X, noise)
-    out = np.empty((2, len(points), 2 * n - 1))
-    eps = cdist(points, X, "sqeuclidean")
-    weigh_edges(sites, lay_grid(sites, new_noise, d), eps, float(d), new_noise, out)
-    return np.exp(out[0] - d / 2 * np.log(2 * np.pi)), out[1]
+    tolerance, *limits = accuracy
+    host = make_host(tree, X, noise, tolerance)
+    view = View(np.arange(d), np.empty((0, d)))
+    task = search.Task(host, view, no_cells(d), float(d), *limits)
+    found = search.find_places(task, points, new_noise)
+    masses, times = np.zeros((2, len(points), 2 * n - 1))
+    row = np.repeat(np.arange(len(points)), np.diff(found.first))
+    masses[row, found.node] = np.exp(found.log_mass - d / 2 * np.log(2 * np.pi))
+    times[row, found.node] = found.time
+    return masses, times
 
 
 @pytest.mark.parametrize(("n", "d", "noise"), [(2, 1, 0.0), (3, 2, 0.1), (5, 4, 0.01), (3, 40, 0.3)])
@@ -48,22 +56,23 @@ def test_edges_against_quadrature(n, d, noise):
         np.testing.assert_allclose(times[k][matters], mean_times[matters], rtol=1e-3)
 
 
-def test_grid_is_accurate_where_many_merges_make_kinks():
+def test_mass_is_accurate_where_many_merges_make_kinks():
     # The Riemann sum over a fine grid of the same density, on one long edge crossed by most merges.
     tree, X, rng = simulate(200, 2, 0.01, 3)
     noise = np.full(200, 0.01)
     point = X[rng.integers(200)] + 0.2
     found, _ = masses_of(tree, X, noise, point[None], 0.01)
     node = int(np.argmax(found[0]))
-    sites = make_sites(tree, X, noise)
-    low, high = sites.time[node], sites.time[sites.parent[node]]
+    host = make_host(tree, X, noise)
+    low, high = host.time[node], host.time[host.parent[node]]
     t = low + (high - low) * (np.arange(400_000) + 0.5) / 400_000
     lineages = 200 - np.searchsorted(tree.times, t, side="right")
     before = np.concatenate([[0.0], tree.times])
-    exposure = sites.merges.exposure[200 - lineages] + lineages * (t - before[200 - lineages])
-    share = (sites.below[node] + t) / (sites.below[node] + sites.above[node])
-    expected = (1 - share[:, None]) * sites.mean[node] + share[:, None] * sites.above_mean[node]
-    v = 0.01 + t + (sites.below[node] + t) * (1 - share)
+    exposure = exact_clock(tree.times).exposure[200 - lineages] + lineages * (t - before[200 - lineages])
+    alpha = host.variance[node] + t - low
+    share = alpha / (host.variance[node] + host.above_variance[node] + high - low)
+    expected = (1 - share[:, None]) * host.mean[node] + share[:, None] * host.above_mean[node]
+    v = 0.01 + t + alpha * (1 - share)
     f = np.exp(-exposure - ((point - expected) ** 2).sum(axis=1) / (2 * v)) / (2 * np.pi * v)
     assert found[0, node] == pytest.approx(f.mean() * (high - low), rel=1e-6)
 
@@ -99,7 +108,7 @@ def test_predictive_density_of_sampled_trees():
     sampled = ct.sample_posterior(X, leaf_noise=0.1, method="postpost", n_particles=4000, random_state=seed(1))
     posterior = sampled.sample(400, seed(2))
     fit = predict.make_fit(posterior, X, np.ones((1, 2)), np.full((1, 3), 0.1))
-    density = np.array([masses_of(tree, X, np.full(3, 0.1), point[None], 0.1)[0].sum() for tree in posterior])
+    density = np.array([masses_of(tree, X, np.full(3, 0.1), point[None], 0.1, USUAL)[0].sum() for tree in posterior])
     error = density.std() / density.mean() / np.sqrt(400)
     found = predict.log_predictive(fit, point[None])[0]
     assert found == pytest.approx(np.log(density.mean()), abs=1e-9)
@@ -164,7 +173,7 @@ def test_label_probabilities(fitted):
     tree = fit.posterior[0]
     single = fit._replace(posterior=one_tree(tree))
     rows = np.linalg.solve(np.linalg.cholesky(PHI), np.vstack([fit.X, new[:1]]).T).T
-    masses, _ = masses_of(tree, rows[:32].copy(), np.full(32, 0.05), rows[32:], 0.05)
+    masses, _ = masses_of(tree, rows[:32].copy(), np.full(32, 0.05), rows[32:], 0.05, USUAL)
     by_hand = sum(mass * np.eye(4)[labels[tree.leaves(node)]].mean(axis=0) for node, mass in enumerate(masses[0]))
     np.testing.assert_allclose(predict.label_probabilities(single, new[:1], labels)[0], by_hand / by_hand.sum())
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import coaltree as ct
-from coaltree.inference.predictive.mixed import _given_others
 from coaltree.model.kinds import (
     BinaryLevels,
     Categorical,
@@ -16,6 +15,7 @@ from coaltree.model.kinds import (
     Rounded,
     Skewed,
 )
+from coaltree.places.gaps import _given_others
 from tests.seeds import seed
 
 
