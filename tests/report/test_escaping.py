@@ -171,7 +171,7 @@ def study(labels, probit, folder):
     outcomes = labels[:4]
     file = folder / "study.toml"
     file.write_text('[data]\npath = "."\n[cohort]\nthresholds = ["2009-01-01", "2010-01-01"]\n')
-    found = comparison(Y, ("coalescent_probit", "ridge"), outcomes)
+    found = comparison(Y, ("coalescent_probit", "ridge_all", "ridge_factors"), outcomes)
     thresholds = ("2009-01-01", "2010-01-01")
     columns = [f"{what} {when}" for when in thresholds for what in ("events", "had it before", "censored")]
     result = StudyResult(
