@@ -349,9 +349,9 @@ def test_configurations_are_accepted(block, tmp_path):
     rest = [part for part in re.split(r"\n(?=\[)", STUDY) if part.split("]")[0].strip("[\n") not in given]
     file = tmp_path / "study.toml"
     write_gibleed(tmp_path / "gibleed.toml", ())
-    file.write_text(
-        "\n".join([*(part for part in rest if not part.startswith("\ntitle")), block.text]), encoding="utf-8"
-    )
+    top, sections = re.match(r"(.*?)(^\[.*|\Z)", block.text, re.S | re.M).groups()
+    parts = [top, *(part for part in rest if not part.startswith("\ntitle")), sections]
+    file.write_text("\n".join(parts), encoding="utf-8")
     config = load_config(file)
     for section, values in given.items():
         assert all(hasattr(getattr(config, section), key) or key == "codes" for key in values), section

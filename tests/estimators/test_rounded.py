@@ -25,7 +25,7 @@ def rounded(n=60, d=4, steps=3.0, seed=0):
 
 
 def kinds(table, columns="auto"):
-    return [(model.kind, model.exact) for model in guess_columns(as_frame(table), columns).columns.models]
+    return [(model.kind, not model.is_drawn) for model in guess_columns(as_frame(table), columns).columns.models]
 
 
 def test_fine_grids_are_exact_in_a_table_of_numbers():
@@ -66,7 +66,7 @@ def test_other_covariances_have_cells():
     table = rounded(n=30)
     table.iloc[1] = table.iloc[0]
     model = ct.CoalescentClustering(covariance="diagonal", columns=NAMED, n_clusters=2, **QUICK).fit(table)
-    assert [(each.kind, each.exact) for each in model.columns_.models] == [("rounded", False)] * 4
+    assert [(each.kind, not each.is_drawn) for each in model.columns_.models] == [("rounded", False)] * 4
     assert model.draws_.entries.shape == (20, 120)
     assert model.effective_columns_ == 4.0
     assert model.leaf_noise_[0] > 1e-6
@@ -84,7 +84,7 @@ def test_gaps_are_filled_on_the_grid(tmp_path):
     model.save(tmp_path / "model.npz")
     loaded = ct.CoalescentClustering.load(tmp_path / "model.npz")
     pandas.testing.assert_frame_equal(loaded.impute(), filled)
-    assert loaded.columns_.models[0].exact
+    assert loaded.columns_.models[0].is_drawn is False
 
 
 @pytest.mark.parametrize("power", [0.4, 1.0])

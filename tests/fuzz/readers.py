@@ -394,7 +394,7 @@ def _study_model() -> Any:
     arrays |= {"children": np.array([[0, 1]]), "times": np.ones(1)}
     training = {"dataset": "x", "threshold": "2009-01-01", "subjects": 30, "events": {"a": 10, "b": 10}}
     info = {"title": "x", "versions": {"coaltree": "1"}, "training": training, "inclusion_used": False}
-    info |= {"censoring": "drop", "seed": 0, "names": {}, "regressors": ["f", "g"], "chains": {}}
+    info |= {"censoring": "drop", "seed": 0, "names": {}, "regressors": ["f", "g"], "chains": {}, "family": "probit"}
     return TravellingModel(OutcomeSet(outcomes), CohortRule(), FeatureConfig(), None, factors, arrays, info)
 
 

@@ -112,7 +112,7 @@ def test_an_archive_that_claims_more_than_there_is(saved, tmp_path, monkeypatch)
         ct.CoalescentClustering.load(saved)
 
 
-@pytest.mark.parametrize("name", ["completed_", "labels_", "tree/times", "posterior/weights"])
+@pytest.mark.parametrize("name", ["completed_", "labels_", "tree/times", "draws/times"])
 def test_parts_that_are_missing_or_do_not_belong(saved, tmp_path, name):
     from tests.fuzz.mutate import rezip
     from tests.fuzz.readers import _sealed

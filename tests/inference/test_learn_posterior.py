@@ -12,9 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 import coaltree as ct
-from coaltree.estimators import learn as learning
 from coaltree.inference import effort
-from coaltree.inference.learning import chain, running
+from coaltree.inference.learning import chain, learn, running
 from coaltree.model.diffusion import scatter
 from coaltree.posterior.convergence import MIXED, diagnose
 from tests.cluster import on_a_cluster
@@ -199,13 +198,13 @@ def test_chains_end_when_they_have_converged(monkeypatch, tmp_path):
         def converged(self):
             return len(judged) == 3
 
-    diagnose = learning.diagnose
+    diagnose = learn.diagnose
 
     def judge(trace, children, *rest, **how):
         judged.append((trace["log_joint"].shape[1], len(children)))
         return Verdict() if len(judged) <= 3 else diagnose(trace, children, *rest, **how)
 
-    monkeypatch.setattr(learning, "diagnose", judge)
+    monkeypatch.setattr(learn, "diagnose", judge)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         whole = ct.learn_posterior(X, n_jobs=2)
@@ -265,7 +264,7 @@ def test_effort_by_size():
         ({"neighbors": 5}, ValueError, "neighbors is for method"),
         ({"covariance": "full"}, ValueError, "covariance"),
         ({"leaf_noise": -1.0}, ValueError, "leaf_noise must not be negative"),
-        ({"leaf_noise": "guess"}, TypeError, "leaf_noise must be an array of numbers"),
+        ({"leaf_noise": "guess"}, ValueError, "leaf_noise must be one of 'learn', 'robust'"),
         ({"method": "gibbs"}, ValueError, "method must be one of"),
         ({"method": "insertion"}, ValueError, "method must be one of"),
     ],

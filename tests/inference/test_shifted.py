@@ -17,7 +17,7 @@ from coaltree._compile import kernel
 from coaltree.inference.learning.boxes import boxes, unboxed
 from coaltree.inference.learning.chain import _near_rows
 from coaltree.inference.learning.latent import Augmentation
-from coaltree.inference.learning.levels import Levels
+from coaltree.inference.learning.levels import CladeShifts
 from coaltree.inference.learning.start import Unknowns
 from coaltree.inference.moves import shifted
 from coaltree.inference.moves import walk as walk_module
@@ -48,11 +48,11 @@ def weigh_places(state, cut, nodes, times, out):
     state.search.stamp[state.parent.size - 1] = state.search.now[0]
     for k in range(nodes.size):
         tell_from_above(state, nodes[k])
-        shifted.describe(state, cut, nodes[k])
+        shifted.describe_cells(state, cut, nodes[k])
         edge = shifted.edge_at(state, state.search.survey, cut, nodes[k])
         out[0, k] = shifted.SEARCH.log_target(state, cut, nodes[k], times[k])
         out[1, k] = shifted.log_rough(state, cut, nodes[k], edge, times[k])
-        out[1, k] += out[0, k] - shifted.log_place(state, cut, nodes[k], edge, times[k])
+        out[1, k] += out[0, k] - shifted.log_place_of_cells(state, cut, nodes[k], edge, times[k])
 
 
 def leaves_under(tree, node):
@@ -220,7 +220,7 @@ def test_wrong_moves_are_seen(broken, request, monkeypatch):
     """The places' probabilities of shifts are left out of the ratio, or bounds depend on where coordinates are."""
     if broken == "normaliser":
         borrowing = shifted.borrowing
-        search = compiled_search(shifted.describe, shifted.log_rough, borrowing(without_the_sum))
+        search = compiled_search(shifted.describe_cells, shifted.log_rough, borrowing(without_the_sum))
         regraft = compiled_regraft(search, shifted.draw_shift)
 
         def nodes(state, first, step, most, stream, counts):
@@ -230,7 +230,7 @@ def test_wrong_moves_are_seen(broken, request, monkeypatch):
                     shifted.confine(state, cut)
                     regraft(state, cut, most, starts, stream, counts)
 
-        monkeypatch.setattr(walk_module.shifted, "regraft_nodes", kernel(nodes))
+        monkeypatch.setattr(walk_module.shifted, "regraft_with_rows", kernel(nodes))
     else:
         right = Walk.confine
         monkeypatch.setattr(
@@ -344,6 +344,6 @@ def test_shifts_of_clades_leave_the_law_unchanged(case, request):
 @pytest.mark.slow
 @pytest.mark.ci
 def test_shifts_by_another_noise_are_seen(request, monkeypatch):
-    right = Levels.__init__
-    monkeypatch.setattr(Levels, "__init__", lambda self, tree, spread: right(self, tree, 9.0 * spread))
+    right = CladeShifts.__init__
+    monkeypatch.setattr(CladeShifts, "__init__", lambda self, tree, spread: right(self, tree, 9.0 * spread))
     assert drift_of_draws((BINARY, ORDERED), "spherical", 0.0, stream(request), 500) > LIMIT

@@ -182,7 +182,7 @@ def sums(tree, X, noise, points, **how):
 
 
 def test_each_rule_matters():
-    """Stopped early, or with balls that are too small, mass is lost; a search looks at a few edges."""
+    """Stopped early, or with bounds that are too low, mass is lost; a search looks at a few edges."""
     tree, X, points, _ = held_out(2000, 2, 1e-4, number=10)
     right, found = sums(tree, X, 1e-4, points, margin=1e9), sums(tree, X, 1e-4, points)
     lost = right.log_sum - found.log_sum
@@ -192,9 +192,9 @@ def test_each_rule_matters():
     assert np.median(found.looked) < 600
     lost = right.log_sum - sums(tree, X, 1e-4, points, margin=0.0).log_sum
     assert lost.mean() > 5e-3
-    small = task_of(tree, X, 1e-4)
-    small.host.radius[:] *= 0.2
-    assert (right.log_sum - search.find_places(small, points, 1e-4).log_sum).mean() > 5e-3
+    low = task_of(tree, X, 1e-4)
+    low.host.radius[:] *= -1.0
+    assert (right.log_sum - search.find_places(low, points, 1e-4).log_sum).mean() > 5e-3
 
 
 def test_bounds_hold_under_every_node():

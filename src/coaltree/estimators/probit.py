@@ -76,6 +76,12 @@ class CoalescentProbit(ClassifierMixin, CoalescentRegression):  # type: ignore[m
     def family(self, link: str) -> None:
         self.link = link
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_label = True
+        return tags
+
     @classmethod
     def _from_settings(cls, params: dict[str, Any]) -> Self:
         link = params.pop("family", None) or params.pop("link")

@@ -68,7 +68,7 @@ class OnColumns(sk.Kernel):  # type: ignore[misc]
     Its hyperparameters, theta and bounds are those of `kernel`, named `kernel__…`.
 
     >>> from sklearn.gaussian_process.kernels import Matern, WhiteKernel
-    >>> image = Columns(Matern(nu=1.5), [0]) * Columns(Matern(nu=1.5), [1]) + WhiteKernel()
+    >>> image = OnColumns(Matern(nu=1.5), [0]) * OnColumns(Matern(nu=1.5), [1]) + WhiteKernel()
     >>> image.n_dims
     3
 

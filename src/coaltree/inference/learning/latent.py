@@ -29,7 +29,7 @@ from scipy.spatial.distance import cdist
 from coaltree import sizes
 from coaltree._arrays import Bools, Floats
 from coaltree.inference.learning import boxes as cells
-from coaltree.inference.learning.levels import Levels
+from coaltree.inference.learning.levels import CladeShifts
 from coaltree.inference.learning.start import Unknowns, apart
 from coaltree.inference.learning.table import N_TURNS
 from coaltree.inference.moves.lineages import expected_times
@@ -232,7 +232,7 @@ class Augmentation:
         stream: Stream,
     ) -> None:
         """Shift merges and all that is below them, the leaves' coordinates integrated out; missing entries follow."""
-        levels, above = Levels(now.tree, spread), now.tree.parents()[: len(Z)]
+        levels, above = CladeShifts(now.tree, spread), now.tree.parents()[: len(Z)]
         for j, model in enumerate(self.columns.models):
             here, k = self.columns.coordinates(j), int(self.columns.first[j])
             if model.corners is not None:

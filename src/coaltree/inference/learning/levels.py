@@ -107,7 +107,7 @@ def shift_merges(
             angle = lower + (upper - lower) * uniform(stream)
 
 
-class Levels:
+class CladeShifts:
     """The nodes of a tree and its leaves given them, to shift one coordinate at a time."""
 
     def __init__(self, tree: Tree, spread: Floats) -> None:

@@ -127,7 +127,7 @@ def variance_at(edge: Edge, time: float) -> tuple[float, float]:
 
 
 @borrowing
-def describe(state: Shifted, cut: int, node: int) -> None:
+def describe_cells(state: Shifted, cut: int, node: int) -> None:
     """Distances over the columns that are seen exactly, and over all, from the nearest points of their cells."""
     survey, mean, above = state.search.survey, state.mean, state.above_mean
     rooted = state.time[state.parent[node]] == math.inf
@@ -160,7 +160,7 @@ def describe(state: Shifted, cut: int, node: int) -> None:
 
 @borrowing
 def log_rough(state: Shifted, cut: int, node: int, edge: Edge, time: float) -> float:
-    """About `log_place`, up to a constant: narrow cells as numbers, tails of normals from a table."""
+    """About `log_place_of_cells`, up to a constant: narrow cells as numbers, tails of normals from a table."""
     share, v = variance_at(edge, time)
     if not v > 0.0:
         return -math.inf
@@ -177,7 +177,7 @@ def log_rough(state: Shifted, cut: int, node: int, edge: Edge, time: float) -> f
 
 
 @borrowing
-def log_place(state: Shifted, cut: int, node: int, edge: Edge, time: float) -> float:
+def log_place_of_cells(state: Shifted, cut: int, node: int, edge: Edge, time: float) -> float:
     """Log density of the subtree's root at a time on an edge, the shift integrated out, without −Λ."""
     share, v = variance_at(edge, time)
     if not v > 0.0:
@@ -227,12 +227,12 @@ def draw_shift(state: Shifted, cut: int, node: int, time: float, stream: Stream)
                 state.mean[part, k] = min(max(state.mean[part, k], state.least[part, k]), state.most[part, k])
 
 
-SEARCH = compiled_search(describe, log_rough, log_place)
+SEARCH = compiled_search(describe_cells, log_rough, log_place_of_cells)
 regraft_shifted = compiled_regraft(SEARCH, draw_shift)
 
 
 @kernel
-def regraft_nodes(state: Shifted, first: int, step: int, most: int, stream: Stream, counts: Ints) -> None:
+def regraft_with_rows(state: Shifted, first: int, step: int, most: int, stream: Stream, counts: Ints) -> None:
     """Reattach the subtrees under nodes first, first + step, …, each in turn, with their coordinates."""
     starts = np.empty(N_ANCHORS + 1, dtype=np.int64)
     for cut in range(first, state.variance.size, step):

@@ -287,7 +287,7 @@ class Walk:
             if self.shifted is None or state.heat[1] < 1.0:
                 local.regraft_nodes(state, *how)
             else:
-                shifted.regraft_nodes(self.shifted, *how)
+                shifted.regraft_with_rows(self.shifted, *how)
             if self.n_pairs:  # most tables need none, and then this is not compiled
                 pairs.regraft_pairs(state, self.n_pairs, self.most, stream, self.counts)
             self.n_sweeps += 1
