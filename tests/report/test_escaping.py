@@ -189,6 +189,8 @@ def study(labels, probit, folder):
             "n_subjects": [80, 80],
             "thresholds": list(thresholds),
             "n_codes": 5,
+            "n_singles": 3,
+            "width": 0.3,
             "left_out": [labels[9]],
             "r_hat": 1.0,
             "bulk_ess": 500.0,
