@@ -262,7 +262,7 @@ def test_densities_of_wide_tables_integrate_to_one(n, d):
 # ---- other sizes
 
 
-@pytest.mark.parametrize("n", [20, 501])
+@pytest.mark.parametrize("n", [20, pytest.param(501, marks=[pytest.mark.slow, pytest.mark.ci])])
 def test_many_new_rows_are_predicted_as_each_of_them(n):
     model = fitted(n, FULL, mixed=False)
     for n_points in around("sizes.POINTS_AT_ONCE"):

@@ -210,7 +210,8 @@ def test_moves_leave_the_law_unchanged_with_many_tables(case, request):
 def without_the_sum(state, cut, node, edge, time):
     """What a place is worth without the probabilities of shifts there."""
     share, v = shifted.variance_at(edge, time)
-    eps = shifted.blend_distance(share, *state.exact[:, node])
+    exact = state.exact
+    eps = shifted.blend_distance(share, exact[0, node], exact[1, node], exact[2, node])
     return -0.5 * (state.numbers[0] * math.log(v) + eps / v)
 
 

@@ -132,6 +132,8 @@ def test_kinds_of_a_column_are_compared_in_its_own_units(monkeypatch):
     assert exact.leave_one_out().elpd > rounded.elpd + 200.0
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_auto_chooses_for_mixed_tables(tmp_path):
     table = make_table(14, np.random.default_rng(seed(6)))
     how = {"n_draws": 30, "warmup": 30, "n_chains": 1, "n_clusters": 2, "random_state": 0}
