@@ -68,7 +68,7 @@ print(json.dumps({{name: len(kernel.signatures) for name, kernel in kernels().it
 DEMO = """
 from coaltree.results import iris as demo
 flowers = demo.load_flowers()
-demo.summarise(flowers, demo.fit_trees(flowers, {0.8: 0.0}, demo.N_WARM_UP, 0), 0)
+demo.summarise_flowers(flowers, demo.fit_trees(flowers, {0.8: 0.0}, demo.N_WARM_UP, 0), 0)
 """
 
 
@@ -103,9 +103,9 @@ def test_kernels_follow_edits_of_what_they_import(tmp_path):
 import json
 import numpy as np
 import coaltree as ct
-from coaltree.inference.moves.mutable_tree import make_chain, recompute
+from coaltree.inference.moves.mutable_tree import make_chain, recompute_tree
 state = make_chain(ct.Tree([[0, 1]], [1.0]), np.array([[0.0], [2.0]]), np.zeros(2))
-print(json.dumps([state.log_joint[0], bool(recompute.stats.cache_hits)]))
+print(json.dumps([state.log_joint[0], bool(recompute_tree.stats.cache_hits)]))
 """
 
     def edit(old, new):

@@ -13,6 +13,7 @@ from coaltree import sizes
 from coaltree.estimators.learn import candidates, pilot_effort
 from coaltree.inference.effort import Effort
 from coaltree.inference.learning import chain as learn
+from coaltree.inference.learning import table
 from coaltree.inference.learning.chain import ChainSettings, TreeChain, Unknowns
 from coaltree.inference.learning.working import Working
 from coaltree.model.covariance import Diagonal, Fixed, HuangWand, InverseWishart, ShrunkWishart, Spherical
@@ -114,7 +115,7 @@ def test_missing_entries_drawn_as_if_columns_were_independent_are_noticed(monkey
     """Negative control: a correlated Φ needs the observed part of the row."""
     family = Fixed(np.array([[1.0, 0.95], [0.95, 1.0]]))
     assert smallest_p_value(family, gaps=True) > 1e-3 / 6
-    monkeypatch.setattr(learn, "draw_missing", draw_columns)
+    monkeypatch.setattr(table, "draw_missing", draw_columns)
     assert smallest_p_value(family, gaps=True) < 1e-4
 
 

@@ -117,6 +117,6 @@ def test_the_sample_goes_from_raw_files_to_the_table(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "QUICK_BURN_IN", 10)
     row = run.run(("synpuf", 0), options, np.random.default_rng(0))
     summary = run.summarise({("synpuf", 0): row})
-    assert row["subjects"][0] > 400
+    assert row["subjects"][0] > 300  # 320 of 500 have all months of coverage
     assert any("synpuf 0, validation" in line for line in run.table(summary, EXPERIMENT.expected()))
     assert set(run.figures({("synpuf", 0): row})) == {"cost-synpuf"}

@@ -245,7 +245,7 @@ def _factors_alone(result: StudyResult) -> list[str]:
     if not result.config.has_singles:
         return []
     level = result.config.validation.level
-    return [
+    sentences = [
         f"Single codes beside factors change the mean area of a ridge regression by {row['difference']:+.3f} "
         f"({row['low']:+.3f} to {row['high']:+.3f}) in {_titles(result)[key].lower()}: what factors alone would "
         "have lost."
@@ -253,6 +253,7 @@ def _factors_alone(result: StudyResult) -> list[str]:
         for row in difference_rows(comparison, RIDGE_ALL, level, mean_only=True)
         if row["method"] == FACTORS_ALONE
     ]
+    return sentences or ["No outcome has enough events to show what factors alone would have lost."]
 
 
 def _cost_support(result: StudyResult) -> str:
