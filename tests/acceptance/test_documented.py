@@ -50,7 +50,7 @@ ELSEWHERE = {
     "python -m tests.mutation": "hours of broken code; run every night",
     "python -m benchmarks": "tables that take many minutes, written when they are measured",
     "python -m papers": "run by tests/papers",
-    "coaltree records study cohort/study.toml --out results --quick": "compared with its record by tests/test_inside.py",
+    "coaltree records study cohort/study.toml --out results --quick": "compared with its record by test_inside.py",
     "coaltree records study synpuf.toml": "its data are not here; run by path in tests/acceptance/test_public.py",
 }
 # Pages whose text blocks show something else than code.
